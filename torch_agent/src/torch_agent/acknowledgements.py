@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from libs.node.seen import Seen, Stillness
+from torch_agent.clock import from_machine
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.injection import BEGINS
 from torch_agent.harness.page import PageReading
@@ -52,6 +53,6 @@ def _stillness(living: list[PageReading]) -> Stillness:
         bytes_left=sum(each.bytes_left for each in told),
         park_s=max(each.park_s for each in told),
         unpark_s=max(each.unpark_s for each in told),
-        parked_at_s=max(each.parked_at_s for each in told),
+        parked_at_s=from_machine(max(each.parked_at_s for each in told)),
         minibatches_total=min(page.minibatches_total for page in living),
     )

@@ -12,6 +12,8 @@ Told to end (SIGTERM: a machine that shuts down, a service manager or a containe
 the ranks to, so that they save what they can, and leaves no `exit.json` unless they have done all their work: to the
 next agent the task was interrupted, and has not failed.
 
+A spec that names the lease of its node has the task stop while that has run out, whether or not the agent lives: `Lease`.
+
 The records (records.py) have the version of the spec: the agent that wrote it is to read them. When the shim dies, the
 kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched.
 """
@@ -30,6 +32,7 @@ import stat
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +49,16 @@ KILLED_WAIT_S = 10.0
 """How long a shim waits for a process that it has killed: a driver may take seconds to free the memory of its GPU.
 An agent waits shorter, because everything else waits for it."""
 STDERR_TAIL_BYTES = 4096
-HEARD = (signal.SIGCHLD, signal.SIGTERM)
+HEARD = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 """Taken by sigtimedwait alone."""
+LEASE_LOOK_S = 3.0
+"""How often a lease that has run out is read again."""
+LEASE_BYTES = 512
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+SUSPENDED = "suspended"
+"""A file in the folder as long as the agent wants the task to stand still: a renewed lease does not let it go on."""
+STANDS_STILL, HAS_ENDED = "Tt", "ZX"
+GIVEN_UP = "the lease of its node has run out and was not renewed in the grace: the cell has not heard of the node's agent"
 TASK_VARIABLE = "SANJAYA_HARNESS_DIR"
 """All processes of a task have it in their environment, with the same value; those of no other task have."""
 
@@ -75,8 +86,8 @@ def main(folder: Path) -> int:
         return 0
     pids = {str(rank): process.pid for rank, process in ranks.items()}
     _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids})
-    result = _watch(ranks, spec, folder)  # None: interrupted
     mark = spec["environments"][0].get(TASK_VARIABLE, "")
+    result = _watch(ranks, spec, folder, Lease(spec.get("lease"), folder, mark))  # None: interrupted
     if result is None or result["signal"] == signal.SIGTERM:
         told_all = result is None or result["outcome"] == "time_limit"
         _wait_for_what_is_left(mark, PEER_GRACE_S if told_all else LEFT_GRACE_S)
@@ -204,14 +215,190 @@ def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[byt
     return ranks
 
 
-def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+def boottime_s() -> float:
+    """Seconds since the machine was started, sleep included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def write_lease(path: Path, renewed_s: float, lease_s: float, grace_s: float | None) -> None:
+    """Renew a node's lease, in place: that takes no room, which a full disk does not have.
+
+    Later versions of the file may add fields; the shims that read it are as old as their tasks.
+
+    Args:
+        path: the file.
+        renewed_s: from when on it counts, on `boottime_s`.
+        lease_s: for how long it holds.
+        grace_s: how long tasks then stand still before they are killed; None: they are not.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    fields = {"version": 1, "boot_id": BOOT_ID.read_text().strip()}
+    body = json.dumps({**fields, "renewed_s": renewed_s, "lease_s": lease_s, "grace_s": grace_s}).encode()
+    content = body + f"\n{zlib.crc32(body):08x}\n".encode()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.pwrite(descriptor, content.ljust(LEASE_BYTES), 0)
+    finally:
+        os.close(descriptor)
+
+
+def read_lease(path: Path) -> dict[str, Any] | None:
+    """A node's lease as it was written last; None: there is none that can be read, of this life of the machine."""
+    for _ in range(3):  # a renewal may be half done
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with open(descriptor, "rb", buffering=0) as file:
+            body, _, rest = file.read(LEASE_BYTES).partition(b"\n")
+        if rest[:8] == f"{zlib.crc32(body):08x}".encode():
+            found: dict[str, Any] = json.loads(body)
+            return found if found["boot_id"] == BOOT_ID.read_text().strip() else None
+    return None
+
+
+class Lease:
+    """Has a task stand still while the lease of its node has run out, and go on when that is renewed.
+
+    The grace before the task is killed counts while this process is awake alone: an agent that was frozen or asleep with
+    it gets all of it. Sleeps until the lease as last read can run out, on a clock that counts the machine's sleep, too.
+    """
+
+    def __init__(self, spec: dict[str, Any] | None, folder: Path, mark: str) -> None:
+        """See the class.
+
+        Args:
+            spec: `path` of the lease, and its `lease_s` and `grace_s` while there is no file; None: there is no lease.
+            folder: the task's.
+            mark: see `members`.
+        """
+        self._folder, self._mark = folder, mark
+        self._path = Path(spec["path"]) if spec is not None else None
+        self._known = {"renewed_s": boottime_s(), **(spec or {})}
+        self._stopped: dict[int, str] = {}
+        """{process that this has stopped: when it began}."""
+        self._left_s: float | None = None
+        self._looked_s = 0.0
+        self._due_s = 0.0
+        self._timer = _Timer() if spec is not None else None
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the task stands still, or should."""
+        return self._left_s is not None
+
+    def wait_s(self) -> float | None:
+        """Seconds to the next look; None: a signal comes for it, or there is none."""
+        if self._path is None:
+            return None
+        if self._timer is not None and self._timer.ring_at(self._due_s):
+            return None
+        return max(0.0, self._due_s - boottime_s())
+
+    def look(self, groups: list[int]) -> bool:
+        """Stop the task, or let it go on, when it is time to look. Returns whether it is to be killed.
+
+        Args:
+            groups: the process groups of its ranks.
+        """
+        now_s = boottime_s()
+        if self._path is None or now_s < self._due_s:
+            return False
+        self._known = read_lease(self._path) or self._known
+        ends_s = self._known["renewed_s"] + self._known["lease_s"]
+        if now_s < ends_s:
+            self._go_on()
+            self._due_s = ends_s
+            return False
+        grace_s = self._known["grace_s"]
+        if self._left_s is None:
+            self._left_s = float("inf") if grace_s is None else grace_s
+        else:
+            self._left_s -= min(now_s - self._looked_s, 2 * LEASE_LOOK_S)
+        self._looked_s = now_s
+        self._stop(groups)
+        self._due_s = boottime_s() + min(LEASE_LOOK_S, max(0.1, self._left_s))
+        return self._left_s <= 0
+
+    def let_go(self) -> None:
+        """Look no more, and let the task go on: it is being ended, and may save what it has."""
+        self._path = None
+        self._go_on()
+
+    def _stop(self, groups: list[int]) -> None:
+        """Until there is nothing that runs: a process that is about to be stopped may start another one."""
+        for _ in range(10):
+            running = [pid for pid in _of_task(self._mark, groups) if _stat(pid)[0] not in STANDS_STILL + HAS_ENDED]
+            for pid in running:
+                began = _stat(pid)[1]
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGSTOP)
+                    self._stopped[pid] = began
+            if not running:
+                return
+
+    def _go_on(self) -> None:
+        """Those that others have stopped, and a task that is to be suspended, stand still on."""
+        if not (self._folder / SUSPENDED).exists():
+            for pid, began in self._stopped.items():
+                if _stat(pid)[1] == began:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGCONT)
+        self._stopped, self._left_s = {}, None
+
+
+class _Timer:
+    """Sends SIGALRM at a moment of `boottime_s`, after a sleep of the machine at once."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._id = ctypes.c_void_p()
+        create = getattr(self._libc, "timer_create", None)  # elsewhere in a C library of before 2021
+        self._there = create is not None and create(time.CLOCK_BOOTTIME, None, ctypes.byref(self._id)) == 0
+        self._set_s = 0.0
+
+    def ring_at(self, due_s: float) -> bool:
+        """Whether it will, at `due_s` or at once if that has passed."""
+        if self._there and due_s != self._set_s:
+            nanoseconds = max(1, int(due_s * 1e9))
+            when = (ctypes.c_long * 4)(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
+            self._there = self._libc.timer_settime(self._id, 1, ctypes.byref(when), None) == 0  # 1: TIMER_ABSTIME
+            self._set_s = due_s
+        return self._there
+
+
+def _of_task(mark: str, groups: list[int]) -> list[int]:
+    """The processes of a task: those that `members` finds, and the process groups of its ranks."""
+    found = set(members(mark))
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and _stat(int(entry.name))[2] in groups:
+            found.add(int(entry.name))
+    return sorted(found)
+
+
+def _stat(pid: int) -> tuple[str, str, int]:
+    """State, beginning and process group of a process; it has ended where there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return fields[0], fields[19], int(fields[2])
+    except (OSError, IndexError):
+        return "X", "", 0
+
+
+def _watch(
+    ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], folder: Path, lease: Lease
+) -> dict[str, Any] | None:
     """Wait for all ranks; stop the rest when one ends badly, the time is over, or this process is told to end.
 
     Returns:
         How the task has ended; None when it was interrupted.
     """
     deadline = time.monotonic() + spec["time_limit_s"] if spec["time_limit_s"] else None
-    running, first_bad, over_time, interrupted = dict(ranks), None, False, False
+    running, first_bad, over_time, interrupted, given_up = dict(ranks), None, False, False, False
+    groups = [process.pid for process in ranks.values()]
     escalation: list[tuple[float, int]] = []
     kills_for_memory, memory_signs = _kills_for_memory(), False
     while running:
@@ -228,13 +415,22 @@ def _watch(ranks: dict[int, subprocess.Popen[bytes]], spec: dict[str, Any], fold
             escalation = [(now + PEER_GRACE_S, signal.SIGTERM), (now + 2 * PEER_GRACE_S, signal.SIGKILL)]
         if deadline is not None and now >= deadline and not over_time:
             over_time, escalation = True, [(now, signal.SIGTERM), (now + PEER_GRACE_S, signal.SIGKILL)]
+        if running and lease.look(groups):
+            given_up = True
+            _signal_all(running, signal.SIGKILL)
         while escalation and now >= escalation[0][0]:
-            _signal_all(running, escalation.pop(0)[1])
+            _signal_all(running, escalation.pop(0)[1], goes_on=not lease.is_out)
         if running:
-            told = _sleep_until([deadline if not over_time else None, escalation[0][0] if escalation else None], now)
+            wait_s = lease.wait_s()
+            look = None if wait_s is None else time.monotonic() + wait_s
+            times = [deadline if not over_time else None, escalation[0][0] if escalation else None, look]
+            told = _sleep_until(times, now)
             if told and not interrupted:
+                lease.let_go()
                 now = time.monotonic()  # that of before has waited as long as nothing happened
                 interrupted, escalation = True, [(now, signal.SIGTERM), (now + 2 * PEER_GRACE_S, signal.SIGKILL)]
+    if given_up:
+        return _result(None, signal.SIGKILL, "lease_expired", stderr_tail=GIVEN_UP)
     # What ends everything may have reached the ranks a moment earlier.
     interrupted = interrupted or signal.SIGTERM in signal.sigpending()
     return None if interrupted and first_bad is not None else _verdict(first_bad, over_time, folder, memory_signs)
@@ -259,11 +455,12 @@ def _sleep_until(times: list[float | None], now: float) -> bool:
     return heard is not None and heard.si_signo == signal.SIGTERM
 
 
-def _signal_all(running: dict[int, subprocess.Popen[bytes]], number: int) -> None:
+def _signal_all(running: dict[int, subprocess.Popen[bytes]], number: int, *, goes_on: bool = True) -> None:
     for process in running.values():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-            os.killpg(process.pid, signal.SIGCONT)
+            if goes_on:  # else it does not hear what it can take
+                os.killpg(process.pid, signal.SIGCONT)
 
 
 def _verdict(first_bad: tuple[int, int] | None, over_time: bool, folder: Path, memory_signs: bool) -> dict[str, Any]:

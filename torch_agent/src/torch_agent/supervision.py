@@ -23,6 +23,7 @@ from libs.node.handover import gpus_taken
 from libs.node.reports import report_due
 from libs.node.task import Order, Status, Task, Want, apply_order, stop_all
 from torch_agent.acting import Acting
+from torch_agent.clock import now_s
 from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
@@ -169,7 +170,7 @@ class Supervision:
             try:
                 # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the change, and
                 # then the agent does not end when it is told to.
-                async with asyncio.timeout(patience_s(self.active(), time.time())):
+                async with asyncio.timeout(patience_s(self.active(), now_s())):
                     await self._changed.wait()
             except TimeoutError:
                 continue
@@ -195,13 +196,13 @@ class Supervision:
         seen = self._seeing.see(task, folder)
         if seen.pid is not None and seen.ended is None:
             self._shims.watch(task, folder)
-        now_s = time.time()
-        due = report_due(task, ended=seen.ended is not None, now_s=now_s)
+        at_s = now_s()
+        due = report_due(task, ended=seen.ended is not None, now_s=at_s)
         report_tails: dict[str, int] = {}
         if due:
             report, report_tails = self._written.report(folder, ended=seen.ended is not None)
             seen = msgspec.structs.replace(seen, report=report)
-        step = advance(task, seen, now_s)
+        step = advance(task, seen, at_s)
         # Done first, then journalled: an agent that is killed in between has the next one do it once more, which is
         # harmless. The other way round processes would seem to have done what they were never told.
         if task.status is not Status.ACCEPTED:
@@ -211,10 +212,10 @@ class Supervision:
         lines, output_tails = self._written.output(task, folder)
         tails = {**report_tails, **output_tails}
         facts: list[Event] = [*logged(task.order, lines)]
-        facts += self._written.loss(task, lines, now_s, due=due)
+        facts += self._written.loss(task, lines, at_s, due=due)
         facts += step.facts
         if facts or tails or task.status is not before or _begun(task) != begun:
-            self._journal.record([task], facts, time_s=now_s, tails=tails)
+            self._journal.record([task], facts, time_s=time.time(), tails=tails)
             self._on_facts()
         if task.status is Status.EXITED:
             self._ended(task)

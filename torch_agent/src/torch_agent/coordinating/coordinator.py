@@ -23,6 +23,7 @@ from libs.coordination.settings import DEFAULTS, Settings
 from libs.coordination.state import Coordination, Occupant
 from libs.coordination.step import step
 from libs.node.task import GUEST, Task
+from torch_agent.clock import now_s
 from torch_agent.coordinating.changes import Changes
 from torch_agent.coordinating.readings import is_there, reading
 from torch_agent.coordinating.records import Records
@@ -180,7 +181,7 @@ class Coordinator:
             # Images bring a C library of their own, which nothing is preloaded into.
             scales_memory=self._scales and not (self._virtual and task.order.image),
             computed_s=run_s if self._virtual else _unknown,
-            now_s=time.time(),
+            now_s=now_s(),
         )
 
     def _gang(self, tasks: Tasks, task: Task) -> Gang:
