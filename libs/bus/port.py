@@ -243,6 +243,30 @@ class TellsNodeKeys(Protocol):
         """
 
 
+@runtime_checkable
+class TellsLeases(Protocol):
+    """A bus that leads through the cell's gateway, which has the terms of nodes' leases."""
+
+    async def lease(self) -> tuple[float, float] | None:
+        """The cell's node time-out and lease margin in seconds (`libs/node/lease.py`); None: it is too old to say.
+
+        Raises:
+            BusUnavailable: the gateway cannot be reached.
+        """
+
+
+@runtime_checkable
+class TakesTokens(Protocol):
+    """A bus that can go on with another token of its user."""
+
+    def use_token(self, token: str) -> None:
+        """Send this one from now on; see `connect`.
+
+        Raises:
+            BusError: the token is damaged.
+        """
+
+
 @dataclass(frozen=True)
 class Room:
     """What a disk has left."""

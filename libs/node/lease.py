@@ -1,15 +1,16 @@
 """How long a node's tasks may go on without a sign that the cell still counts on the node.
 
-An agent renews the lease of its node with each heartbeat that the log has acknowledged; it counts from the moment before
-that heartbeat was sent. Tasks stop when it has run out, whether or not their agent lives; the node is given up later:
+An agent renews the lease of its node with each heartbeat that the log has acknowledged; it counts from the moment
+before that heartbeat was sent. Tasks stop when it has run out, whether or not their agent lives; the node is given up
+later:
 
     0 ── sent ──────────── node_timeout_s - margin_s ───── node_timeout_s ───── node_timeout_s + margin_s
                            tasks stop (and are killed      an acknowledgement   the node is lost, its jobs
                            grace_s later)                  renews until here    are placed anew
 
-So a task that is placed elsewhere has stopped here, as long as clocks that count seconds differ by less than the margins.
-An acknowledgement that comes after the time-out proves nothing: the node may have been given up meanwhile. The agent
-then announces the node again, and goes on when it has what placement has said to that.
+So a task that is placed elsewhere has stopped here, as long as clocks that count seconds differ by less than the
+margins. An acknowledgement that comes after the time-out proves nothing: the node may have been given up meanwhile. The
+agent then announces the node again, and goes on when it has what placement has said to that.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULTS = LeaseTerms()
 
 
-def mistake(terms: LeaseTerms, heartbeat_s: float | None = None) -> str | None:
+def mistake_in(terms: LeaseTerms, heartbeat_s: float | None = None) -> str | None:
     """Describe what is wrong with the terms, both values and what was expected; None: nothing is.
 
     Args:

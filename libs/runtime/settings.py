@@ -9,6 +9,8 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from libs.node.lease import DEFAULTS, LeaseTerms, mistake_in
+
 _CELL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _BUS_SCHEMES = ("sqlite:", "kafka:", "memory:")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -45,6 +47,15 @@ class Settings(BaseSettings):
     """A core's state is saved at least so often while records come in."""
     check_every_records: int = Field(default=10_000, ge=1)
     """A core's state is checked for contradictions after so many records; 1 in tests."""
+    node_timeout_s: float = Field(default=DEFAULTS.node_timeout_s, gt=0)
+    """A node that is silent so long and for the margin, although the log delivers, is lost."""
+    lease_margin_s: float = Field(default=DEFAULTS.margin_s, gt=0)
+    """The tasks of a silent node stop so long before the time-out."""
+
+    @property
+    def lease(self) -> LeaseTerms:
+        """When tasks of silent nodes stop, and when nodes are lost."""
+        return LeaseTerms(node_timeout_s=self.node_timeout_s, margin_s=self.lease_margin_s)
 
     @field_validator("log_level")
     @classmethod
@@ -66,6 +77,12 @@ class Settings(BaseSettings):
         if value and not value.startswith(_BUS_SCHEMES):
             raise ValueError(f"bus {value!r}: expected sqlite:///<path>, kafka://<host>:<port> or memory:")
         return value
+
+    @model_validator(mode="after")
+    def _whole_lease(self) -> Self:
+        if (wrong := mistake_in(self.lease)) is not None:
+            raise ValueError(f"SANJAYA_NODE_TIMEOUT_S, SANJAYA_LEASE_MARGIN_S: {wrong}")
+        return self
 
     @model_validator(mode="after")
     def _fill_in(self) -> Self:

@@ -61,7 +61,7 @@ class Gateway:
         self.settings, self.bus, self.now = settings, bus, now
         self.tokens, self.agent_tokens = tokens, agent_tokens
         self.stop = asyncio.Event()
-        self.agents_bus = AgentsBus(bus, self.stop)
+        self.agents_bus = AgentsBus(bus, self.stop, lease=settings.lease)
         self.metrics = Metrics()
         self.keys = Keys(settings.database)
         self.disks = Disks(bus, settings.state_dir, settings.disk_reserve_bytes)

@@ -63,7 +63,7 @@ async def _serve(settings: IntrospectionSettings, key: bytes | None, stop: async
                 clock,
                 stats,
                 interval_s=settings.profile_interval_s,
-                node_timeout_s=settings.node_timeout_s,
+                lost_after_s=settings.lease.lost_s,
                 stuck_after_s=settings.stuck_after_s,
                 limits=settings.limits,
                 agents=agents,

@@ -21,8 +21,6 @@ class IntrospectionSettings(Settings):
     """A window waits so long for late records."""
     profile_interval_s: float = Field(default=5.0, ge=0)
     """Least measured time from one JobProfiled of a job to the next."""
-    node_timeout_s: float = Field(default=20.0, gt=0)
-    """A node that is silent so long, although the log delivers, is lost."""
 
     stall_times: float = Field(default=8.0, ge=1)
     """A job stalls after so many times the p99 of its mini-batches, and after so many seconds at least:"""

@@ -130,7 +130,7 @@ async def profiles_with(windows: Windows, crash_at: int | None, doubt: str = "")
     def start() -> Run:
         stats = Stats("introspection")
         control = Listener(WATCH, bus, None, clock, stats, every_records=1000, every_s=1000.0)
-        return Ingest(bus, control, clock, stats, interval_s=4.0, node_timeout_s=20.0).run
+        return Ingest(bus, control, clock, stats, interval_s=4.0, lost_after_s=20.0).run
 
     await give(bus, *((0.0, placed(f"{job}-ended")) for job in JOBS))
     await run_until_reported(bus, start, {job: max(s for j, s in windows if j == job) for job in JOBS})
@@ -218,7 +218,7 @@ async def alarms_with(crash_at: int | None) -> tuple[list[Envelope], Faults]:
         bus.faults.revive()
         stop, stats = asyncio.Event(), Stats("introspection")
         control = Listener(WATCH, bus, None, clock, stats, every_records=1000, every_s=1000.0)
-        ingest = Ingest(bus, control, clock, stats, interval_s=4.0, node_timeout_s=1e9)
+        ingest = Ingest(bus, control, clock, stats, interval_s=4.0, lost_after_s=1e9)
         return stop, asyncio.create_task(ingest.run(stop))
 
     stop, running = begun()

@@ -66,7 +66,7 @@ class Cell:
             clock,
             stats,
             interval_s=4.0,
-            node_timeout_s=timeout_s,
+            lost_after_s=timeout_s,
             stuck_after_s=stuck_after_s,
         )
         running = asyncio.create_task(ingest.run(stop))

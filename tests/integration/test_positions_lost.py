@@ -96,7 +96,7 @@ def window(number: int) -> WindowClosed:
 def ingest(bus: Bus) -> Run:
     clock, stats = ManualClock(), Stats("introspection")
     control = Listener(WATCH, bus, None, clock, stats, every_records=1000, every_s=1000.0)
-    return Ingest(bus, control, clock, stats, interval_s=4.0, node_timeout_s=1e9).run
+    return Ingest(bus, control, clock, stats, interval_s=4.0, lost_after_s=1e9).run
 
 
 async def test_ingest_reports_no_measured_time_twice_and_goes_on():

@@ -144,6 +144,17 @@ class HttpBus:
         """See the port's `TellsNodeKeys`."""
         return (await self._connection.ask("/key", KeyQuestion(node_id=node_id), KeyAnswer)).key
 
+    async def lease(self) -> tuple[float, float] | None:
+        """See the port's `TellsLeases`."""
+        found = await self._hello()
+        if found.node_timeout_s is None or found.lease_margin_s is None:
+            return None
+        return found.node_timeout_s, found.lease_margin_s
+
+    def use_token(self, token: str) -> None:
+        """See the port's `TakesTokens`. The gateway's certificate stays the one that the first token has said."""
+        self._connection.use_secret(JoinToken.parse(token).secret)
+
     async def close(self) -> None:
         """See the port."""
         self._closed = True

@@ -77,14 +77,19 @@ class Connection:
         """
         self.url = url
         headers = {"Content-Type": MEDIA_TYPE, "Accept": MEDIA_TYPE}
-        if secret:
-            headers["Authorization"] = f"Bearer {secret}"
         limits = httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S)
         self._http = httpx2.AsyncClient(
             base_url=url, headers=headers, verify=context, limits=limits, trust_env=False, timeout=ANSWER_S
         )
+        self.use_secret(secret)
         self._pauses = Pauses(url)
         self._closed = False
+
+    def use_secret(self, secret: str) -> None:
+        """Send this secret from now on; empty: none."""
+        self._http.headers.pop("Authorization", None)
+        if secret:
+            self._http.headers["Authorization"] = f"Bearer {secret}"
 
     async def ask(self, path: str, question: msgspec.Struct, answer: type[A], wait_s: float = 0.0) -> A:
         """One request, sent once.

@@ -54,6 +54,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
     cell: str
     archived: Archived | None = None
+    node_timeout_s: float | None = None
+    """Silence after which, and after the margin, a node is lost; None, and no margin: older gateways do not say it."""
+    lease_margin_s: float | None = None
+    """Tasks stop so long before that time-out (`libs/node/lease.py`)."""
 
 
 class TopicQuestion(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ from libs.bus.http.protocol import (
 )
 from libs.bus.port import Bus, BusError, BusUnavailable, LendsSessions, Message, Outgoing, Partition, Reader
 from libs.contracts import wire
+from libs.contracts.placement import OWNER as PLACEMENT
+from libs.node.lease import DEFAULTS, LeaseTerms
 from services.gateway.adapters.tokens import Principal
 from services.gateway.core.ownership import Ownership
 
@@ -45,14 +47,26 @@ class AgentsBus:
         bus: the gateway's.
         stop: reads wait no longer.
         ownership: what a caller may read and append.
+        lease: the terms of the cell.
     """
 
-    def __init__(self, bus: Bus, stop: asyncio.Event, ownership: Callable[[Principal], Ownership] = own) -> None:
-        self._bus, self._stop, self._ownership = bus, stop, ownership
+    def __init__(
+        self,
+        bus: Bus,
+        stop: asyncio.Event,
+        ownership: Callable[[Principal], Ownership] = own,
+        lease: LeaseTerms = DEFAULTS,
+    ) -> None:
+        self._bus, self._stop, self._ownership, self._lease = bus, stop, ownership, lease
 
     async def hello(self) -> Hello:
         """Which log this is."""
-        return Hello(cell=self._bus.cell, archived=await self._bus.archived())
+        return Hello(
+            cell=self._bus.cell,
+            archived=await self._bus.archived(),
+            node_timeout_s=self._lease.node_timeout_s,
+            lease_margin_s=self._lease.margin_s,
+        )
 
     async def topic(self, question: TopicQuestion) -> TopicAnswer:
         """How a topic is cut."""
@@ -99,8 +113,9 @@ class AgentsBus:
         return SessionAnswer(epoch=await self._lender.lend_session(question.session, question.claim))
 
     async def position(self, caller: Principal, question: PositionQuestion) -> PositionAnswer:
-        """How far a session of the caller's has come."""
-        self._ownership(caller).require_session(question.session)
+        """How far a session of the caller's has come, or placement."""
+        if question.session != PLACEMENT:  # an agent that was silent waits for what placement says to that
+            self._ownership(caller).require_session(question.session)
         return PositionAnswer(position=await self._lender.committed(question.session, question.partition))
 
     async def commit(self, caller: Principal, question: CommitQuestion) -> CommitAnswer:

@@ -67,7 +67,7 @@ class Ingest:
         stats: Stats,
         *,
         interval_s: float,
-        node_timeout_s: float,
+        lost_after_s: float,
         stuck_after_s: float = stuck.STUCK_AFTER_S,
         limits: Limits | None = None,
         agents: Agents | None = None,
@@ -81,7 +81,7 @@ class Ingest:
             clock: the listener's.
             stats: kept up to date.
             interval_s: least measured time between two JobProfiled of a job.
-            node_timeout_s: a node that is silent so long is lost.
+            lost_after_s: a node that is silent so long is lost.
             stuck_after_s: what is awaited of a job may be overdue for so long.
             limits: from when on something is an alarm; None: as by default.
             agents: asked for the stacks of stalled jobs; None: nothing is asked.
@@ -89,7 +89,7 @@ class Ingest:
         """
         self._bus, self._control, self._clock, self._stats = bus, control, clock, stats
         self._profiles = Profiles(interval_s)
-        self._liveness = Liveness(node_timeout_s, clock.now_s())
+        self._liveness = Liveness(lost_after_s, clock.now_s())
         self._hosts, self._loads, self._skews = Hosts(), Loads(), Skews()
         self._standing, self._looked_s = stuck.Watch(stuck_after_s), clock.now_s()
         self._alarms, self._agents = Alarms(limits or Limits()), agents or Agents(None)

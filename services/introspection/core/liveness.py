@@ -10,7 +10,7 @@ from libs.kernel.ids import derived_id
 
 
 class Liveness:
-    """When each node was last heard of, on the listener's own clock: clocks of nodes do not matter.
+    """When each node was last heard of, on a clock of the listener that is never set: clocks of nodes do not matter.
 
     A node gets its full time-out anew whenever silence may be the listener's or the log's fault.
     """

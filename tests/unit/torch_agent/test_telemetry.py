@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from torch_agent.clock import now_s
 from torch_agent.complaints import Complaints
 from torch_agent.coordinating.changes import Changes
 from torch_agent.coordinating.readings import FIRST_PAGE_S
+from torch_agent.harness.page import PageWriter
+from torch_agent.probes.gpus import NO_OTHERS, GpuReading, Others
 from torch_agent.probes.virtual import VirtualGpus
 from torch_agent.processes import cpu_s
 from torch_agent.telemetry import Telemetry
 
 from libs.bus.port import Outgoing
 from libs.contracts import wire
-from libs.contracts.agent import GpuSampled
+from libs.contracts.agent import GpuSampled, MinibatchProfiled
 from libs.node.task import Status, Task
 from libs.testing.builders import launch
 
@@ -27,23 +30,26 @@ MUCH_S = 1e6
 
 
 class Heard:
-    """A log that keeps samples of GPUs."""
+    """A log that keeps samples of GPUs, and how far ranks are."""
 
     def __init__(self) -> None:
         self.samples: asyncio.Queue[GpuSampled] = asyncio.Queue()
+        self.profiles: asyncio.Queue[MinibatchProfiled] = asyncio.Queue()
 
     async def append(self, messages: Sequence[Outgoing]) -> None:
         for message in messages:
             event = wire.decode(message.headers, message.value).event
             if isinstance(event, GpuSampled):
                 self.samples.put_nowait(event)
+            elif isinstance(event, MinibatchProfiled):
+                self.profiles.put_nowait(event)
 
 
 class Used:
     """A task without pages that uses all of its CPUs, or none; its agent samples as often as it can."""
 
     def __init__(self, folder: Path, *gpu_indices: int, runs_s: float, busy: bool = True) -> None:
-        self.task = Task(order=launch("a"), status=Status.RUNNING, started_s=time.time() - runs_s)
+        self.task = Task(order=launch("a"), status=Status.RUNNING, started_s=now_s() - runs_s)
         self.task.gpu_indices = list(gpu_indices)
         self.folder, self.busy, self.cpu_s = folder, busy, 0.0
 
@@ -57,13 +63,14 @@ class Used:
         telemetry = Telemetry(
             log,  # type: ignore[arg-type]
             "n1",
-            1,
+            lambda: 1,
             VirtualGpus(3, "virtual", 1 << 30),
             active=lambda: [self.task],
             pages_of=lambda task: self.folder,
             cpu_s=self.used_s,
             report=lambda event: None,
-            rejoin=lambda: None,
+            acknowledged=lambda sent_s: None,
+            refused=lambda error: None,
             complaints=Complaints(),
             changes=Changes("n1"),
         )
@@ -71,6 +78,49 @@ class Used:
         samples = [await log.samples.get() for _ in range(6)]
         run.cancel()
         return {sample.index: sample.utilisation_ratio for sample in samples[3:]}
+
+
+class Gpus(VirtualGpus):
+    """Notes which processes it is asked about."""
+
+    def read(self, holders: Mapping[int, Sequence[int]], others: Others = NO_OTHERS) -> list[GpuReading]:
+        self.asked = {index: list(pids) for index, pids in holders.items() if pids}
+        return [_reading(0, 0.97), _reading(1, 0.03)]
+
+
+def _reading(index: int, utilisation_ratio: float) -> GpuReading:
+    return GpuReading(index=index, utilisation_ratio=utilisation_ratio, memory_used_bytes=0)
+
+
+async def test_a_rank_whose_neighbour_has_no_page_yet_is_on_its_own_gpu(tmp_path: Path):
+    task = Task(order=launch("a", gpus=2, first_rank=4), status=Status.RUNNING, started_s=now_s())
+    page, gpus, log = PageWriter(str(tmp_path), 5, 6), Gpus(2, "virtual", 1 << 30), Heard()
+    telemetry = Telemetry(
+        log,  # type: ignore[arg-type]
+        "n1",
+        lambda: 1,
+        gpus,
+        active=lambda: [task],
+        pages_of=lambda task: tmp_path,
+        cpu_s=lambda task: 0.0,
+        report=lambda event: None,
+        acknowledged=lambda sent_s: None,
+        refused=lambda error: None,
+        complaints=Complaints(),
+        changes=Changes("n1"),
+    )
+    run = asyncio.create_task(telemetry.run(heartbeat_s=0.001))
+    minibatches, ratio = 1, None
+    async with asyncio.timeout(30):
+        while ratio is None:
+            minibatches += 1
+            page.write(minibatches, 0.0, 0.001, 1.0, 0, 0)
+            await asyncio.sleep(0.002)
+            while not log.profiles.empty():
+                ratio = log.profiles.get_nowait().gpu_utilisation_ratio
+    run.cancel()
+    assert gpus.asked == {1: [os.getpid()]}
+    assert ratio == 0.03
 
 
 async def test_a_task_without_torch_makes_its_gpus_busy(tmp_path: Path):

@@ -28,6 +28,8 @@ SIGNALS: dict[Action, tuple[int, ...]] = {
 }
 TURNS = {Action.ASK: True, Action.THAW: False, Action.TERMINATE: False}
 """{action: whether the processes are to stand still from then on}; a process that stands still hears no signal."""
+STILLNESS = {Action.FREEZE: True, Action.THAW: False, Action.TERMINATE: False, Action.END_STILL: False}
+"""{action: whether a lease that is renewed leaves the processes as they are from then on}."""
 
 
 class Acting:
@@ -56,6 +58,8 @@ class Acting:
             _turn(folder, suspend=TURNS[action])
         if action is Action.FREEZE:
             end_pacer(folder)
+        if action in STILLNESS:
+            folder.note_suspended(STILLNESS[action])
         folder.signal_ranks(*SIGNALS[action])
 
     def forget(self, key: str) -> None:

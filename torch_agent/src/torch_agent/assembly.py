@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from libs.bus.port import Bus
+from libs.bus.port import Bus, Refused
 from libs.contracts.agent import NodeJoined, NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
@@ -25,17 +25,23 @@ from torch_agent.driver.interface import Driver
 from torch_agent.gpu_tests import GpuTests
 from torch_agent.journal import Journal
 from torch_agent.launching import Launcher
+from torch_agent.leasing import Leasing
 from torch_agent.options import Options
+from torch_agent.ordering import orders_partition
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.scaling import Scaling
 from torch_agent.processes import cpu_s
 from torch_agent.publishing import Publisher
+from torch_agent.reaching import CONTROL, lasting, placement_position, use_present_token
 from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
 from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
 from torch_agent.telemetry import Telemetry
 
 log = logging.getLogger("torch_agent")
+
+PROOF_LOOK_S = 0.25
+"""How often it is looked how far placement has come, while this node's lease waits for that."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +58,31 @@ class Agent:
     """The parts of one agent, from its start to its end."""
 
     def __init__(
-        self, options: Options, gpus: GpuFacts, journal: Journal, publisher: Publisher, scales: Scaling
+        self,
+        options: Options,
+        gpus: GpuFacts,
+        journal: Journal,
+        publisher: Publisher,
+        scales: Scaling,
+        bus: Bus,
+        leasing: Leasing,
     ) -> None:
         """Take over the tasks that the journal knows; nothing is done with them before `join`.
 
         Args:
             publisher: brings to the log what the journal has for it.
             scales: how memory of tasks is limited on this node.
+            leasing: of this node's lease.
         """
         self._options, self._gpus, self._journal, self._publisher = options, gpus, journal, publisher
         self._scales, self._ports = scales, Ports(states=0, files=0)
         self.incarnation = journal.begin_incarnation()
+        self._leasing, self._bus = leasing, bus
         inventory = gpus.inventory()
         self._bounds = Bounds(options.cpus, options.gpu_cpus)
         self._sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in inventory], virtual=gpus.virtual)
         self._launcher = Launcher(options, inventory, self._bounds.begins, self._sharing.begins, scales)
+        self._launcher.leasing = leasing
         self._coordinator = Coordinator(
             options.node_id,
             inventory,
@@ -84,7 +100,10 @@ class Agent:
             self._sharing,
             _driver(options),
             self._coordinator.admits,
+            lambda: leasing.holds,
         )
+        self._refusal = ""
+        """What was said last of the agent's token; empty: it is taken."""
         self._gpu_tests = GpuTests(options.node_id, gpus, self._report)
 
     def join(self, ports: Ports) -> None:
@@ -99,13 +118,19 @@ class Agent:
         self._gpu_tests.take([order for order in orders if isinstance(order, CheckGpus)])
         self._coordinator.wake()
 
-    def workers(self, bus: Bus, complaints: Complaints) -> list[asyncio.Task[None]]:
-        """Begin with all that the agent does for ever, beside following orders; to be cancelled."""
+    def workers(self, complaints: Complaints, heartbeat_s: float) -> list[asyncio.Task[None]]:
+        """Begin with all that the agent does for ever, beside following orders; to be cancelled.
+
+        Args:
+            complaints: the errors that the agent has logged.
+            heartbeat_s: seconds between two heartbeats.
+        """
         supervision, launcher = self.supervision, self._launcher
         works: list[Coroutine[Any, Any, None]] = [
             supervision.run(),
             self._publisher.run(),
-            self._telemetry(bus, complaints).run(self._options.heartbeat_s),
+            self._telemetry(complaints).run(heartbeat_s),
+            self._leasing.run(self._prove, announced=True),
             supervision.show(self._bounds.look, BOUNDS_LOOK_S),
             supervision.show(self._sharing.look, SHARING_LOOK_S),
             self._coordinator.run(supervision),
@@ -119,6 +144,7 @@ class Agent:
         """End in order, while the workers still work: with the tasks, where they are to be queued again."""
         options, supervision = self._options, self.supervision
         if not options.requeue_on_exit:
+            self._leasing.keep()
             log.info("%d tasks go on; the next start on %s adopts them", len(supervision.active()), options.state_dir)
             return
         note = "stopped in order"
@@ -135,21 +161,51 @@ class Agent:
         self._journal.record(facts=[event], time_s=time.time())
         self._publisher.wake()
 
-    def _telemetry(self, bus: Bus, complaints: Complaints) -> Telemetry:
+    async def _prove(self, announce: bool) -> None:
+        """Return when nothing runs here any more that placement did not want when it had heard of this node again."""
+        if announce:
+            self.incarnation = self._journal.begin_incarnation()
+            self._report(self._joined(self.incarnation))
+        own = self._journal.last_number
+        while (first := self._journal.unpublished(1)) and first[0].number <= own:
+            await asyncio.sleep(PROOF_LOOK_S)
+        end = await lasting(lambda: self._bus.end_offset(CONTROL))
+        while await lasting(lambda: placement_position(self._bus)) < end:
+            await asyncio.sleep(PROOF_LOOK_S)
+        orders = await lasting(lambda: orders_partition(self._bus, self._options.node_id))
+        end = await lasting(lambda: self._bus.end_offset(orders))
+        while (self._journal.next_order or 0) < end:
+            await asyncio.sleep(PROOF_LOOK_S)
+        self.supervision.look()
+
+    def _is_refused(self, error: Refused) -> None:
+        """The token is not taken (any more): say so, and try what its file holds by now."""
+        if (said := str(error)) != self._refusal:
+            self._refusal = said
+            log.error("%s  This agent goes on trying, and its tasks stand still when their lease has run out.", said)
+        use_present_token(self._bus, self._options)
+
+    def _telemetry(self, complaints: Complaints) -> Telemetry:
         supervision = self.supervision
         return Telemetry(
-            bus,
+            self._bus,
             self._options.node_id,
-            self.incarnation,
+            lambda: self.incarnation,
             self._gpus,
             active=supervision.active,
             pages_of=lambda task: supervision.folder(task).pages,
             cpu_s=lambda task: sum(cpu_s(pid) for pid in supervision.folder(task).processes()),
             report=self._report,
-            rejoin=lambda: self._report(self._joined(self._journal.begin_incarnation())),
+            acknowledged=self._is_acknowledged,
+            refused=self._is_refused,
             complaints=complaints,
             changes=self._coordinator.changes,
         )
+
+    def _is_acknowledged(self, sent_s: float) -> None:
+        if not self._publisher.refused:  # else the cell hears that the node lives, and nothing of its tasks
+            self._refusal = ""
+            self._leasing.acknowledged(sent_s)
 
     def _joined(self, incarnation: int) -> NodeJoined:
         options, gpus, scales = self._options, self._gpus, self._scales

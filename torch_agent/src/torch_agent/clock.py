@@ -4,7 +4,7 @@ It shows the machine's time at its beginning, and what has elapsed since, sleep 
 machine's clock does not move it, so that nothing of the agent hurries or stands still. What the agent notes of times in
 its journal is by this clock, so the next agent in the same life of the machine goes on with it (`go_on`).
 
-The machine's own time (`time.time`) is for what others compare with theirs: the times of facts, of files, of signatures.
+The machine's own time (`time.time`) is for what others compare with theirs: times of facts, of files, of signatures.
 """
 
 from __future__ import annotations

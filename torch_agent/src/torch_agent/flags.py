@@ -14,6 +14,7 @@ from pathlib import Path
 from libs.contracts import features
 from libs.contracts.cluster import PortRange
 from libs.coordination.settings import DEFAULTS
+from libs.node.lease import DEFAULTS as DEFAULT_LEASE
 from torch_agent.environments.images import RUNNERS
 
 
@@ -34,7 +35,7 @@ def parser_of(env: Mapping[str, str]) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(prog="sanjaya agent", description="Join this machine's GPUs to a cell.")
     # In the order of --help.
-    for declare in (_cell, _folders, _virtual_gpus, _sharing, _machine, _network, _kept, _jobs, _node):
+    for declare in (_cell, _folders, _virtual_gpus, _sharing, _machine, _network, _kept, _jobs, _node, _lease):
         declare(parser, env)
     return parser
 
@@ -226,7 +227,38 @@ def _node(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
         default="keep",
         help="at an orderly exit: tasks go on and the next start adopts them, or end and their jobs are queued again",
     )
-    add("--heartbeat", type=float, default=2.0, metavar="SECONDS")
+    add(
+        "--heartbeat",
+        type=float,
+        metavar="SECONDS",
+        help="between two signs of life (default: 2, or a sixth of what a lease holds where that is less)",
+    )
+
+
+def _lease(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
+    """When tasks stop because the cell does not hear of the node; with --join the cell has the first two."""
+    add = parser.add_argument
+    add(
+        "--node-timeout",
+        type=float,
+        default=env.get("SANJAYA_NODE_TIMEOUT_S", str(DEFAULT_LEASE.node_timeout_s)),
+        metavar="SECONDS",
+        help="a node that is silent so long, and the margin, is lost; as introspection has it",
+    )
+    add(
+        "--lease-margin",
+        type=float,
+        default=env.get("SANJAYA_LEASE_MARGIN_S", str(DEFAULT_LEASE.margin_s)),
+        metavar="SECONDS",
+        help="tasks stop so long before the time-out; as introspection has it",
+    )
+    add(
+        "--lease-grace",
+        type=float,
+        default=env.get("SANJAYA_LEASE_GRACE_S", str(DEFAULT_LEASE.grace_s)),
+        metavar="SECONDS",
+        help="how long they stand still, in case the node is heard of again, before they are killed",
+    )
 
 
 def port_range(text: str) -> PortRange:

@@ -28,7 +28,7 @@ from torch_agent.listing import listed
 from torch_agent.once import warn_once
 from torch_agent.processes import children, found_by, group_of, lives
 from torch_agent.records import Exit, Fenced, Fetched, MemoryExceeded, R, Shim, read_record
-from torch_agent.shim import VERSION, kill_members, members
+from torch_agent.shim import SUSPENDED, VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
 Refusal = Literal["launch_failed", "setup_failed", "node_failed"]
@@ -129,6 +129,26 @@ class TaskFolder:
         self.make()
         ended = {"exit_code": None, "signal": None, "outcome": outcome, "rank": None, "stderr_tail": why}
         _write(self.path / "exit.json", ended)
+
+    @property
+    def lease(self) -> Path | None:
+        """The lease under which the task was started; None: none, as by older agents."""
+        try:
+            path = json.loads((self.path / "spec.json").read_text())["lease"]["path"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return Path(path) if isinstance(path, str) else None
+
+    def note_suspended(self, suspended: bool) -> None:
+        """Note whether the task is to stand still, for its shim, which lets it go on when a lease is renewed."""
+        note = self.path / SUSPENDED
+        try:
+            if suspended:
+                note.touch()
+            else:
+                note.unlink(missing_ok=True)
+        except OSError as error:
+            warn_once(f"{note}: {error}: the next renewal of a lease that has run out may let the task go on")
 
     def end_for_memory(self, why: str) -> None:
         """End the task because it has more memory than it asked for; that is noted first, for whichever agent looks."""

@@ -12,11 +12,15 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from libs.node.seen import Ended
 from libs.node.task import Status, Task, Want
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.leaving import LEFT
 
+LEASE_EXPIRED = "lease_expired"
+"""As its shim says it of a task that it has ended because its node had no lease any more."""
 GRACE_S = 2.0
 """So long the agent waits for its own end before an end from outside counts as the task's own."""
 
@@ -67,6 +71,9 @@ class Interruptions:
         """How a task has ended, given what its folder says. None: that is not certain yet."""
         if task.key in self._expelled:
             return interrupted(self._expelled[task.key])
+        if ended.outcome == LEASE_EXPIRED:
+            ordered = task.want is Want.STOP
+            return msgspec.structs.replace(ended, outcome="stopped") if ordered else interrupted(ended.stderr_tail)
         if task.key in self._keys:
             return self._interruption(task)
         if _is_from_outside(task, ended):

@@ -101,6 +101,16 @@ class Journal:
         self._set_note("machine_start", start)
 
     @property
+    def clock_offset_s(self) -> float | None:
+        """Of the clock (`clock.offset_s`) by which its times are, in that life of the machine; None: not noted."""
+        note = self._note("clock_offset_s")
+        return float(note) if note is not None else None
+
+    @clock_offset_s.setter
+    def clock_offset_s(self, offset_s: float) -> None:
+        self._set_note("clock_offset_s", repr(offset_s))
+
+    @property
     def next_order(self) -> int | None:
         """Offset behind the last order applied; None when the journal is new and has no place among the orders yet."""
         note = self._note("next_order")

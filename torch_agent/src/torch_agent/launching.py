@@ -34,6 +34,7 @@ from torch_agent.files.outputs import Outputs
 from torch_agent.folders import Refusal, TaskFolder
 from torch_agent.harness import inject_path
 from torch_agent.harness.control import turn_to
+from torch_agent.leasing import Leasing
 from torch_agent.options import Options
 from torch_agent.probes.scaling import Scaling
 
@@ -89,6 +90,8 @@ class Launcher:
         """{task key: what is being done for it}, of tasks that are being launched, or were when that was broken off."""
         self.say: Callable[[Sequence[Event]], None] = _unheard
         """Brings facts about tasks that are being launched to the log."""
+        self.leasing: Leasing | None = None
+        """The lease under which tasks run; None: there is none."""
         self._base = {k: v for k, v in os.environ.items() if not k.startswith(AGENTS_OWN)}
 
     async def launch(self, order: LaunchTask, folder: TaskFolder) -> subprocess.Popen[bytes] | None:
@@ -129,6 +132,9 @@ class Launcher:
             activation = await self._set_up(order, folder, key, activation)
         if order.trial_schema:
             await self._check_data(order, folder, key)
+        if self.leasing is not None:
+            self.doing[key] = "waiting for the log to acknowledge a heartbeat of this node"
+            await self.leasing.until_it_holds()
         self.doing[key] = "starting its processes"
         return folder.start_shim(self._spec(order, folder, activation, found))
 
@@ -205,6 +211,7 @@ class Launcher:
             "data_limit_bytes": _data_limit(order, gpus) if place.virtual else 0,
             "nice": 5 if place.virtual else 0,
             "cpus": self._begins_on(order),
+            "lease": self.leasing.spec if self.leasing is not None else None,
         }
 
     def _environments(

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from libs.bus.connect import is_gateway
 from libs.contracts import features
 from libs.contracts.cluster import PortRange
+from libs.node.lease import LeaseTerms, mistake_in
 from torch_agent.environments.data import Data, data_of
 from torch_agent.environments.images import found_runner
 from torch_agent.flags import Scale, parser_of
@@ -30,7 +31,9 @@ class Options:
     bus: str
     cell: str
     token: str
-    """With which the agent asks the gateway; empty: none."""
+    """With which the agent asks the gateway, as it was at the start; empty: none."""
+    token_file: Path | None
+    """Holds it, and may hold another one later."""
     gateway: str
     state_dir: Path
     checkpoint_dir: Path
@@ -83,7 +86,10 @@ class Options:
     """Whether the driver moves the memory of processes without the harness."""
     requeue_on_exit: bool
     """Whether an orderly exit ends the tasks and gives their jobs back to the queue; else they go on, to be adopted."""
-    heartbeat_s: float
+    heartbeat_s: float | None
+    """Seconds between two heartbeats; None: as the lease needs it."""
+    lease: LeaseTerms
+    """The cell's may differ in the first two, where it tells them."""
 
     @property
     def gpu_cpus(self) -> dict[int, int]:
@@ -117,7 +123,7 @@ def _options(found: argparse.Namespace) -> Options:
         ValueError: they are wrong, or wrong together; the message says which, and what was expected.
     """
     bus, token = _bus(found), _token(found)
-    for mistakes in (_mistakes_in_amounts, _mistakes_in_variables, _mistakes_in_sharing, _mistakes_in_parts):
+    for mistakes in MISTAKES:
         for mistake in mistakes(found):
             raise ValueError(mistake)
     data, runner, cpus = _data(found), _image_runner(found), _cpus(found)
@@ -128,6 +134,7 @@ def _options(found: argparse.Namespace) -> Options:
         bus=bus,
         cell=found.cell,
         token=token,
+        token_file=found.token_file if not found.token else None,
         gateway=bus if joins else found.gateway,
         state_dir=Path(state_dir).absolute(),
         checkpoint_dir=Path(found.checkpoint_dir or state_dir / "checkpoints").absolute(),
@@ -158,6 +165,7 @@ def _options(found: argparse.Namespace) -> Options:
         driver_checkpoint=found.driver_checkpoint,
         requeue_on_exit=found.on_exit == "requeue",
         heartbeat_s=found.heartbeat,
+        lease=_lease(found),
     )
 
 
@@ -176,13 +184,20 @@ def _bus(found: argparse.Namespace) -> str:
 def _token(found: argparse.Namespace) -> str:
     if found.token:
         return str(found.token).strip()
-    if not found.token_file:
-        return os.environ.get("SANJAYA_TOKEN", "").strip()
+    return token_in(found.token_file) if found.token_file else os.environ.get("SANJAYA_TOKEN", "").strip()
+
+
+def token_in(path: Path) -> str:
+    """Read the token from its file.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
     try:
-        return str(found.token_file.read_text()).strip()
+        return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "what it holds is no text"
-        raise ValueError(f"--token-file {found.token_file}: {what}; expected a file that holds the token") from error
+        raise ValueError(f"--token-file {path}: {what}; expected a file that holds the token") from error
 
 
 def _mistakes_in_amounts(found: argparse.Namespace) -> Iterator[str]:
@@ -218,6 +233,24 @@ def _mistakes_in_parts(found: argparse.Namespace) -> Iterator[str]:
         yield f"--part {found.part}: expected 1 to {found.part_of_machine}, the number of --part-of-machine"
     if found.pin_virtual_gpus and not found.virtual_gpus:
         yield "--pin-virtual-gpus: expected --virtual-gpus N as well; real GPUs are no CPUs"
+
+
+def _mistakes_in_lease(found: argparse.Namespace) -> Iterator[str]:
+    if (wrong := mistake_in(_lease(found), found.heartbeat)) is not None:
+        yield f"--node-timeout, --lease-margin, --lease-grace, --heartbeat: {wrong}"
+
+
+MISTAKES = (
+    _mistakes_in_amounts,
+    _mistakes_in_variables,
+    _mistakes_in_sharing,
+    _mistakes_in_parts,
+    _mistakes_in_lease,
+)
+
+
+def _lease(found: argparse.Namespace) -> LeaseTerms:
+    return LeaseTerms(node_timeout_s=found.node_timeout, margin_s=found.lease_margin, grace_s=found.lease_grace)
 
 
 def _data(found: argparse.Namespace) -> dict[str, Data]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from libs.bus import codec
 from libs.bus.partitioner import partition_index
-from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition
+from libs.bus.port import Bus, BusUnavailable, Message, OffsetLost, Partition, Refused
 from libs.contracts.base import Topic
 from libs.contracts.placement import CheckGpus
 from libs.contracts.wire import Undecodable
@@ -16,7 +16,7 @@ from libs.node.task import Order
 
 log = logging.getLogger(__name__)
 
-BATCH, WAIT_S, RETRY_S = 100, 5.0, 1.0
+BATCH, WAIT_S, RETRY_S, REFUSED_S = 100, 5.0, 1.0, 5.0
 
 
 async def orders_partition(bus: Bus, node_id: str) -> Partition:
@@ -46,9 +46,9 @@ async def follow_orders(
         except OffsetLost as error:  # archived orders; those that this node has not read are never removed
             start = await bus.begin_offset(partition)
             log.info("orders of other nodes were archived, going on behind them: %s", error)
-        except BusUnavailable as error:
+        except (BusUnavailable, Refused) as error:
             log.warning("orders cannot be read now: %s", error)
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(REFUSED_S if isinstance(error, Refused) else RETRY_S)
 
 
 def order_for(message: Message, node_id: str) -> Order | CheckGpus | None:

@@ -26,6 +26,7 @@ from torch_agent.harness.gate.pace import Pace
 from torch_agent.harness.gpu_page import GpuPage, own_pages
 from torch_agent.harness.regular import regular
 from torch_agent.processes import PROC, run_s
+from torch_agent.shim import holds
 
 SLICE_S = 0.02
 """How long a guest with a share runs before it is looked at whether it has to idle."""
@@ -109,6 +110,7 @@ class Pacer:
         self._processes: list[int] = []
         self._groups: list[int] = []
         self._holds = False
+        self._lease, self._leased = folder.lease, True
         self._run_s = 0.0
 
     def run(self) -> None:
@@ -116,6 +118,7 @@ class Pacer:
         try:
             while self._folder.lives():
                 self._find_groups()
+                self._leased = self._lease is None or holds(self._lease)
                 until_s = time.monotonic() + GROUPS_S
                 while self._groups and time.monotonic() < until_s:
                     self._step(time.monotonic())
@@ -126,7 +129,10 @@ class Pacer:
 
     def _step(self, now_s: float) -> None:
         share = self._control.share_ratio if self._control.tells_shares else 0.0
-        if share >= 1.0 or self._control.suspends:
+        if not self._leased:  # its shim has it stand still
+            self._hold()
+            time.sleep(LOOK_S)
+        elif share >= 1.0 or self._control.suspends:
             self._let_go()
             time.sleep(LOOK_S)
         elif not all(page.is_whole for page in self._pages):  # until the agent has mended them

@@ -12,7 +12,7 @@ import logging
 
 from libs.bus import codec
 from libs.bus.batches import kept_before
-from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Outgoing, Partition, Position, Session
+from libs.bus.port import Bus, BusUnavailable, OutcomeUnknown, Outgoing, Partition, Position, Refused, Session
 from libs.contracts.agent import source_of
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
@@ -35,6 +35,8 @@ class Publisher:
         self._session: Session | None = None
         self._wake = asyncio.Event()
         self._wait_s = FIRST_WAIT_S
+        self.refused = False
+        """The log does not take this agent's facts: it is no more than a stranger to the cell."""
 
     def wake(self) -> None:
         """There may be something to publish."""
@@ -114,12 +116,13 @@ class Publisher:
         except OutcomeUnknown as error:
             log.warning("the outcome of a commit is unknown: %s", error)
             await self._give_up_session()
-        except BusUnavailable as error:
+        except (BusUnavailable, Refused) as error:
+            self.refused = isinstance(error, Refused)
             log.warning("the log cannot be reached; %d facts wait: %s", self._journal.backlog, error)
             await asyncio.sleep(self._wait_s)
             self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
         else:
-            self._wait_s = FIRST_WAIT_S
+            self._wait_s, self.refused = FIRST_WAIT_S, False
             return True
         return False
 

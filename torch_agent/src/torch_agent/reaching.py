@@ -5,56 +5,158 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from libs.bus.connect import connect, is_gateway
-from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsNodeKeys
+from libs.bus.port import (
+    Bus,
+    BusError,
+    BusUnavailable,
+    Fenced,
+    Partition,
+    Refused,
+    TakesTokens,
+    TellsNodeKeys,
+    TellsPositions,
+)
+from libs.contracts.base import Topic
+from libs.contracts.placement import OWNER as PLACEMENT
+from libs.node.task import Status
 from libs.runtime.waits import within
 from torch_agent.beginning import beginning
 from torch_agent.journal import Journal
-from torch_agent.options import Options
+from torch_agent.options import Options, token_in
 from torch_agent.ordering import orders_partition
 from torch_agent.publishing import Publisher
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0
+T = TypeVar("T")
+
+RETRY_S, LONGEST_RETRY_S = 1.0, 30.0
+CONTROL = Partition(Topic.CONTROL, 0)
 
 
-async def connected(options: Options, stop: asyncio.Event) -> Bus | None:
-    """The bus, however long a gateway takes to be there; None when asked to stop meanwhile."""
+def has_tasks(journal: Journal) -> bool:
+    """Whether there are tasks of an earlier agent, which would be left to themselves without one."""
+    return any(task.status is not Status.EXITED for task in journal.tasks().values())
+
+
+async def connected(options: Options, stop: asyncio.Event, *, patient: bool) -> Bus | None:
+    """The bus, however long a gateway takes to be there; None when asked to stop meanwhile.
+
+    Args:
+        options: the agent's.
+        stop: set when it is to end.
+        patient: waits as well for a gateway that refuses the token.
+
+    Raises:
+        Refused: it does.
+    """
+    wait_s = RETRY_S
     while not stop.is_set():
         try:
-            return await connect(options.bus, options.cell, options.token)
+            return await connect(options.bus, options.cell, _present_token(options))
         except BusUnavailable as error:
             if not is_gateway(options.bus):
                 raise
             log.warning("waiting for the gateway: %s", error)
             await within(stop, RETRY_S)
+        except Refused as error:
+            if not patient:
+                raise
+            wait_s = await _refused(error, stop, wait_s)
     return None
 
 
-async def reach(bus: Bus, node_id: str, journal: Journal, stop: asyncio.Event) -> tuple[Publisher | None, int]:
+async def reach(
+    bus: Bus, options: Options, journal: Journal, stop: asyncio.Event, *, patient: bool
+) -> tuple[Publisher | None, int]:
     """Open the session and find the beginning among the orders, however long the log takes to be there.
+
+    Args:
+        bus: the cell's.
+        options: the agent's.
+        journal: its journal.
+        stop: set when it is to end.
+        patient: waits as well for a gateway that refuses the token.
 
     Returns:
         The session, None when asked to stop meanwhile; and the offset of the first order to be taken.
+
+    Raises:
+        Refused: the gateway does not take the token.
+        Fenced: another agent of this node has taken over.
     """
+    wait_s = RETRY_S
     while not stop.is_set():
         publisher: Publisher | None = None
         try:
-            orders = await orders_partition(bus, node_id)
-            publisher = Publisher(bus, node_id, orders, journal)
-            begins = await beginning(bus, orders, node_id, journal, await publisher.open())
+            orders = await orders_partition(bus, options.node_id)
+            publisher = Publisher(bus, options.node_id, orders, journal)
+            begins = await beginning(bus, orders, options.node_id, journal, await publisher.open())
             journal.record(facts=begins.lost, next_order=begins.next_order, time_s=time.time())
             return publisher, begins.next_order
-        except (Fenced, Refused):
+        except Fenced:
             raise
         except BusError as error:
-            log.warning("waiting for the log: %s", error)
+            if isinstance(error, Refused) and not patient:
+                raise
             if publisher is not None:
                 await publisher.close()
-            await within(stop, RETRY_S)
+            if isinstance(error, Refused):
+                wait_s = await _refused(error, stop, wait_s)
+                use_present_token(bus, options)
+            else:
+                log.warning("waiting for the log: %s", error)
+                await within(stop, RETRY_S)
     return None, 0
+
+
+async def _refused(error: Refused, stop: asyncio.Event, wait_s: float) -> float:
+    """Wait so long; returns how long to wait the next time."""
+    log.error("%s  This agent goes on trying; its tasks stand still when their lease has run out.", error)
+    await within(stop, wait_s)
+    return min(LONGEST_RETRY_S, 2 * wait_s)
+
+
+def _present_token(options: Options) -> str:
+    """The token that its file holds by now."""
+    if options.token_file is None:
+        return options.token
+    try:
+        return token_in(options.token_file)
+    except ValueError as error:
+        log.warning("%s", error)
+        return options.token
+
+
+def use_present_token(bus: Bus, options: Options) -> None:
+    """Go on with the token that its file holds by now, where there is one."""
+    if isinstance(bus, TakesTokens) and options.token_file is not None:
+        bus.use_token(_present_token(options))
+
+
+async def lasting(ask: Callable[[], Awaitable[T]]) -> T:
+    """The log's answer, however long that takes."""
+    while True:
+        try:
+            return await ask()
+        except (BusUnavailable, Refused) as error:
+            log.warning("waiting for the log: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+
+async def placement_position(bus: Bus) -> int:
+    """The offset of the first control record that placement has not taken.
+
+    Raises:
+        BusError: the log does not say.
+    """
+    if not isinstance(bus, TellsPositions):
+        raise BusError(f"the log of cell {bus.cell} does not say how far placement has come")
+    return (await bus.committed(PLACEMENT, CONTROL)).next_offset
 
 
 async def node_key(bus: TellsNodeKeys, node_id: str) -> bytes | None:

@@ -43,7 +43,9 @@ class Exit(Record, frozen=True, kw_only=True):
 
     exit_code: Small | None
     signal: Small | None
-    outcome: Literal["exited", "signalled", "time_limit", "launch_failed", "setup_failed", "node_failed"]
+    outcome: Literal[
+        "exited", "signalled", "time_limit", "launch_failed", "setup_failed", "node_failed", "lease_expired"
+    ]
     rank: Small | None
     stderr_tail: str
     memory_signs: bool | None = None

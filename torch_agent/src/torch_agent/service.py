@@ -12,7 +12,10 @@ import signal
 import sys
 from contextlib import suppress
 
-from libs.bus.port import Bus, BusError, Fenced, Refused, TellsNodeKeys
+from msgspec.structs import replace
+
+from libs.bus.port import Bus, BusError, Fenced, Refused, TellsLeases, TellsNodeKeys
+from libs.node.lease import mistake_in
 from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.runtime.cell_key import KeyUnreadable, read_key
 from torch_agent.assembly import Agent, Ports
@@ -21,6 +24,7 @@ from torch_agent.complaints import Complaints
 from torch_agent.files.server import FileServer
 from torch_agent.holding import AnotherAgent, hold
 from torch_agent.journal import Journal, JournalRefused
+from torch_agent.leasing import Leasing
 from torch_agent.moving.sending import StateServer
 from torch_agent.options import Options, parse
 from torch_agent.ordering import follow_orders, orders_partition
@@ -28,13 +32,18 @@ from torch_agent.probes import scaling
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
-from torch_agent.reaching import connected, node_key, reach
+from torch_agent.reaching import connected, has_tasks, lasting, node_key, reach
 from torch_agent.sessions.entering import Entrance
 
 log = logging.getLogger("torch_agent")
 
 PUBLISH_TIMEOUT_S = 5.0
+HEARTBEAT_S = 2.0
 EXIT_FENCED, EXIT_REFUSED, EXIT_USAGE = 75, 78, 2
+
+
+class LeaseRefused(Exception):
+    """This agent cannot keep the lease of its cell; the message has the values, and what was expected."""
 
 
 async def serve(options: Options, stop: asyncio.Event) -> None:
@@ -46,13 +55,15 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
         OrdersRefused: the journal belongs to another log.
         NoNvidiaGpus: there is no real GPU and no virtual one was asked for.
         Fenced: another agent of the same node id has taken over.
-        Refused: the gateway does not take the agent's token, or is another one than the token says.
+        Refused: the gateway does not take the agent's token, or is another one than the token says; and there are no
+            tasks from before that would be left to themselves.
+        LeaseRefused: the heartbeat that was asked for is too slow for the cell.
     """
     with hold(options.state_dir):
         gpus = _gpus(options)
         journal = Journal(options.state_dir / "journal.db")
         try:
-            bus = await connected(options, stop)
+            bus = await connected(options, stop, patient=has_tasks(journal))
             if bus is None:
                 return
             try:
@@ -64,13 +75,14 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
 
 
 async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts, journal: Journal) -> None:
-    publisher, next_order = await reach(bus, options.node_id, journal, stop)
+    publisher, next_order = await reach(bus, options, journal, stop, patient=has_tasks(journal))
     if publisher is None:
         return
     inventory = gpus.inventory()
     gpu_bytes = sum(gpu.memory_bytes for gpu in inventory)
     scales = await asyncio.to_thread(scaling.found, options, gpu_bytes, virtual=gpus.virtual)
-    agent = Agent(options, gpus, journal, publisher, scales)
+    leasing, heartbeat_s = await _leasing(options, bus)
+    agent = Agent(options, gpus, journal, publisher, scales, bus, leasing)
     supervision = agent.supervision
     complaints = Complaints()
     logging.getLogger().addHandler(complaints)
@@ -81,7 +93,7 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
 
     agent.join(Ports(states=journal.state_port, files=files_port))
     partition = await orders_partition(bus, options.node_id)
-    workers = agent.workers(bus, complaints)
+    workers = agent.workers(complaints, heartbeat_s)
     orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, agent.take))
     log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(inventory), agent.incarnation)
     try:
@@ -99,6 +111,21 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
             await asyncio.to_thread(files.close)
         await _cancel([orders, *workers])
         await publisher.close()
+
+
+async def _leasing(options: Options, bus: Bus) -> tuple[Leasing, float]:
+    """Of this node's lease, on the cell's terms, and the seconds between two heartbeats.
+
+    Raises:
+        LeaseRefused: the heartbeat that was asked for is too slow for these terms.
+    """
+    terms = options.lease
+    if isinstance(bus, TellsLeases) and (told := await lasting(bus.lease)) is not None:
+        terms = replace(terms, node_timeout_s=told[0], margin_s=told[1])
+    heartbeat_s = min(HEARTBEAT_S, terms.lease_s / 6) if options.heartbeat_s is None else options.heartbeat_s
+    if (wrong := mistake_in(terms, heartbeat_s)) is not None:
+        raise LeaseRefused(f"--heartbeat: {wrong}")
+    return Leasing(options.state_dir / "lease", terms), heartbeat_s
 
 
 async def _until(stop: asyncio.Event, workers: list[asyncio.Task[None]]) -> None:
@@ -167,7 +194,7 @@ def main() -> None:
     except NoNvidiaGpus as error:
         log.error("%s  try: --virtual-gpus 4", error)
         sys.exit(EXIT_USAGE)
-    except (AnotherAgent, BusError, KeyUnreadable) as error:
+    except (AnotherAgent, BusError, KeyUnreadable, LeaseRefused) as error:
         log.error("%s", error)
         sys.exit(EXIT_USAGE)
 

@@ -12,7 +12,8 @@ Told to end (SIGTERM: a machine that shuts down, a service manager or a containe
 the ranks to, so that they save what they can, and leaves no `exit.json` unless they have done all their work: to the
 next agent the task was interrupted, and has not failed.
 
-A spec that names the lease of its node has the task stop while that has run out, whether or not the agent lives: `Lease`.
+A spec that names the lease of its node has the task stand still while that has run out, whether or not the agent lives
+(`Lease`).
 
 The records (records.py) have the version of the spec: the agent that wrote it is to read them. When the shim dies, the
 kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched.
@@ -58,7 +59,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SUSPENDED = "suspended"
 """A file in the folder as long as the agent wants the task to stand still: a renewed lease does not let it go on."""
 STANDS_STILL, HAS_ENDED = "Tt", "ZX"
-GIVEN_UP = "the lease of its node has run out and was not renewed in the grace: the cell has not heard of the node's agent"
+GIVEN_UP = "the lease of its node has run out, and was not renewed before the end of the grace"
 TASK_VARIABLE = "SANJAYA_HARNESS_DIR"
 """All processes of a task have it in their environment, with the same value; those of no other task have."""
 
@@ -260,11 +261,17 @@ def read_lease(path: Path) -> dict[str, Any] | None:
     return None
 
 
+def holds(path: Path) -> bool:
+    """Whether a node's lease has not run out; also while there is none."""
+    found = read_lease(path)
+    return found is None or boottime_s() < found["renewed_s"] + found["lease_s"]
+
+
 class Lease:
     """Has a task stand still while the lease of its node has run out, and go on when that is renewed.
 
-    The grace before the task is killed counts while this process is awake alone: an agent that was frozen or asleep with
-    it gets all of it. Sleeps until the lease as last read can run out, on a clock that counts the machine's sleep, too.
+    The grace before the task is killed counts while this process is awake alone: an agent that was frozen or asleep
+    with it gets all of it. Sleeps until the lease as last read can run out, on a clock that counts the machine's sleep.
     """
 
     def __init__(self, spec: dict[str, Any] | None, folder: Path, mark: str) -> None:
@@ -294,9 +301,8 @@ class Lease:
         """Seconds to the next look; None: a signal comes for it, or there is none."""
         if self._path is None:
             return None
-        if self._timer is not None and self._timer.ring_at(self._due_s):
-            return None
-        return max(0.0, self._due_s - boottime_s())
+        wait_s = max(0.0, self._due_s - boottime_s())
+        return None if wait_s and self._timer is not None and self._timer.ring_at(self._due_s) else wait_s
 
     def look(self, groups: list[int]) -> bool:
         """Stop the task, or let it go on, when it is time to look. Returns whether it is to be killed.
@@ -363,7 +369,7 @@ class _Timer:
     def ring_at(self, due_s: float) -> bool:
         """Whether it will, at `due_s` or at once if that has passed."""
         if self._there and due_s != self._set_s:
-            nanoseconds = max(1, int(due_s * 1e9))
+            nanoseconds = max(0, int(due_s * 1e9)) + 1000  # not a moment too early: it rings once
             when = (ctypes.c_long * 4)(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
             self._there = self._libc.timer_settime(self._id, 1, ctypes.byref(when), None) == 0  # 1: TIMER_ABSTIME
             self._set_s = due_s

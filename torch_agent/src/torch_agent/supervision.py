@@ -14,16 +14,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.agent import NodeLeaving
 from libs.contracts.base import Event
+from libs.contracts.placement import StopTask
 from libs.node.advance import advance
 from libs.node.handover import gpus_taken
 from libs.node.reports import report_due
 from libs.node.task import Order, Status, Task, Want, apply_order, stop_all
 from torch_agent.acting import Acting
-from torch_agent.clock import now_s
+from torch_agent.clock import go_on, now_s, offset_s
 from torch_agent.driver.interface import Driver
 from torch_agent.driver.operations import Operations
 from torch_agent.folders import TaskFolder
@@ -55,6 +56,7 @@ class Supervision:
         sharing: Sharing,
         driver: Driver | None = None,
         admits: Callable[[Task, Sequence[Task]], bool] = lambda task, active: True,
+        leased: Callable[[], bool] = lambda: True,
     ) -> None:
         """Take over what the journal knows.
 
@@ -62,12 +64,13 @@ class Supervision:
             sharing: of the node's GPUs.
             driver: moves the memory of processes without the harness; None: that stays where it is.
             admits: whether there is room for a task on GPUs that it shares with these.
+            leased: whether tasks may run: the lease of the node holds.
             on_facts: called when the journal has something to publish.
         """
         self._folders = state_dir / "tasks"
         self._journal, self._on_facts = journal, on_facts
         launcher.say = self.report
-        self._sharing, self._admits = sharing, admits
+        self._sharing, self._admits, self._leased = sharing, admits, leased
         self.tasks: dict[str, Task] = journal.tasks()
         self._removing = Removing(self.tasks, journal, self.folder)
         self._changed = asyncio.Event()
@@ -77,6 +80,8 @@ class Supervision:
         by_driver = Operations(driver, self._changed.set) if driver is not None else None
         self._machine_start = machine_start()
         is_restarted = journal.machine_start not in ("", self._machine_start)
+        if not is_restarted and journal.clock_offset_s is not None:
+            go_on(journal.clock_offset_s)
         self._interruptions = Interruptions(self.active(), self.folder, restarted=is_restarted)
         self._seeing = Seeing(launcher, self._shims, fetches, by_driver, self._interruptions, self._has_room)
         self._acting = Acting(self._shims, fetches, by_driver)
@@ -99,7 +104,7 @@ class Supervision:
     def adopt(self) -> None:
         """Look for the first time. What the journal has from then on is of the machine's present life."""
         self.look()
-        self._journal.machine_start = self._machine_start
+        self._journal.machine_start, self._journal.clock_offset_s = self._machine_start, offset_s()
 
     def active_setups(self) -> set[str]:
         """Names of the environments that such tasks use, or are about to."""
@@ -110,7 +115,12 @@ class Supervision:
         return {task.order.job_id for task in self.active()}
 
     def take(self, orders: list[Order], next_order: int) -> None:
-        """Journal what orders ask for, together with the position behind them."""
+        """Journal what orders ask for, together with the position behind them.
+
+        A task that stands still because the lease has run out ends without another step: its job may run elsewhere.
+        """
+        if not self._leased():
+            orders = [replace(order, grace_s=0.0) if isinstance(order, StopTask) else order for order in orders]
         changed = [task for order in orders if (task := apply_order(self.tasks, order)) is not None]
         self._journal.record(changed, next_order=next_order)
         self._changed.set()
@@ -201,7 +211,7 @@ class Supervision:
         report_tails: dict[str, int] = {}
         if due:
             report, report_tails = self._written.report(folder, ended=seen.ended is not None)
-            seen = msgspec.structs.replace(seen, report=report)
+            seen = replace(seen, report=report)
         step = advance(task, seen, at_s)
         # Done first, then journalled: an agent that is killed in between has the next one do it once more, which is
         # harmless. The other way round processes would seem to have done what they were never told.
@@ -222,7 +232,7 @@ class Supervision:
 
     def _has_room(self, task: Task) -> bool:
         active = self.active()
-        return not gpus_taken(task, active) and self._admits(task, active)
+        return self._leased() and not gpus_taken(task, active) and self._admits(task, active)
 
     def _ended(self, task: Task) -> None:
         self._removing.ended(task.key)

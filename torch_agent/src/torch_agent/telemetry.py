@@ -9,12 +9,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from libs.bus import codec
-from libs.bus.port import Bus, BusUnavailable
+from libs.bus.port import Bus, BusUnavailable, Refused
 from libs.contracts.agent import (
     GpuCoordinated,
     GpuRecovered,
@@ -29,14 +28,16 @@ from libs.contracts.base import Event
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.kernel.ids import request_id
 from libs.node.task import Task
+from torch_agent.clock import now_s
 from torch_agent.complaints import Complaints
 from torch_agent.coordinating.changes import Changes
-from torch_agent.coordinating.readings import FIRST_PAGE_S
+from torch_agent.coordinating.readings import FIRST_PAGE_S, gpu_of, pages_on
 from torch_agent.harness.page import PageReading
 from torch_agent.pages import pages
 from torch_agent.probes.gpus import NO_OTHERS, GpuFacts, GpuReading
 from torch_agent.probes.host import HostProbe
 from torch_agent.processes import lives
+from torch_agent.shim import boottime_s
 from torch_agent.watching import Watching
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,6 @@ log = logging.getLogger(__name__)
 APPEND_TIMEOUT_S = 5.0
 ERRORS_EVERY_S = 60.0
 """How often it is said at most that the agent has logged errors."""
-REJOIN_AFTER_S = 10.0
-"""After so long a silence the node announces itself again: introspection's shortest patience is longer."""
 
 
 class _Mark(NamedTuple):
@@ -70,7 +69,7 @@ class Meter:
             utilisations: {GPU index: utilisation ratio}, as last seen.
         """
         records = []
-        for reading, index in zip_longest(readings, task.gpu_indices[: len(readings)]):
+        for reading in readings:
             last = self._last.get((task.key, reading.rank))
             if not task.runs:
                 last = _Mark(reading.minibatches_total, None)
@@ -82,7 +81,7 @@ class Meter:
                 continue
             if last.at_s is not None and reading.minibatches_total > last.minibatches:
                 fresh = reading.minibatches_total - last.minibatches
-                records.append(_record(task, reading, fresh, now_s - last.at_s, utilisations.get(index)))
+                records.append(_record(task, reading, fresh, now_s - last.at_s, _of_rank(task, reading, utilisations)))
                 last = _Mark(reading.minibatches_total, now_s)
             self._last[task.key, reading.rank] = last
         return records
@@ -103,14 +102,15 @@ class Telemetry:
         self,
         bus: Bus,
         node_id: str,
-        incarnation: int,
+        incarnation: Callable[[], int],
         gpus: GpuFacts,
         *,
         active: Callable[[], list[Task]],
         pages_of: Callable[[Task], Path],
         cpu_s: Callable[[Task], float],
         report: Callable[[Event], None],
-        rejoin: Callable[[], None],
+        acknowledged: Callable[[float], None],
+        refused: Callable[[Refused], None],
         complaints: Complaints,
         changes: Changes,
     ) -> None:
@@ -121,13 +121,14 @@ class Telemetry:
             pages_of: the folder of a task's pages.
             cpu_s: CPU time of all processes of a task so far.
             report: journals a fact about the node.
-            rejoin: announces the node again, with its tasks: it may have been thought lost.
+            acknowledged: told when the log has a heartbeat, with the time on `boottime_s` from before it was sent.
+            refused: told when the log does not take this agent for what it is.
             complaints: the errors that the agent has logged.
             changes: of what tasks may have of shared GPUs.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
-        self._active, self._pages_of, self._report, self._rejoin = active, pages_of, report, rejoin
-        self._heard_at_s = time.time()
+        self._active, self._pages_of, self._report = active, pages_of, report
+        self._acknowledged, self._refused = acknowledged, refused
         self._changes = changes
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
@@ -140,25 +141,25 @@ class Telemetry:
         self._users: dict[int, list[int | str]] = {}
         """{GPU index: processes, and tasks without pages, that used it} at the last sample."""
         self._source = source_of(node_id)
-        self._life = f"{incarnation}/{os.urandom(8).hex()}"
+        self._life = f"{incarnation()}/{os.urandom(8).hex()}"
         self._numbers = itertools.count(1)
 
     async def run(self, heartbeat_s: float) -> None:
         """Send for ever."""
         beat_due_s = 0.0
         while True:
-            now_s = time.time()
+            at_s = now_s()
             active = self._active()
             readings = {task.key: pages(self._pages_of(task)) for task in active}
             events: list[Event] = []
             for task in active:
-                events += self._meter.measure(task, readings[task.key], self._utilisations, now_s)
+                events += self._meter.measure(task, readings[task.key], self._utilisations, at_s)
             self._meter.forget(active)
-            if now_s >= beat_due_s:
-                beat_due_s = now_s + heartbeat_s
+            if at_s >= beat_due_s:
+                beat_due_s = at_s + heartbeat_s
                 events += self._heartbeat(active, readings)
-                self._tell_errors(now_s)
-            await self._send(events, now_s)
+                self._tell_errors(at_s)
+            await self._send(events)
             await asyncio.sleep(min(1.0, heartbeat_s))
 
     def _heartbeat(self, active: list[Task], readings: dict[str, list[PageReading]]) -> list[Event]:
@@ -166,8 +167,8 @@ class Telemetry:
         for task in active:
             if not task.runs:
                 continue
-            for reading, index in zip(readings[task.key], task.gpu_indices, strict=False):
-                holders.setdefault(index, []).append(reading.pid)
+            for index in task.gpu_indices:
+                holders.setdefault(index, []).extend(page.pid for page in pages_on(task, index, readings[task.key]))
         others = self._without_pages(active, readings) if self._gpus.virtual else NO_OTHERS
         samples = self._gpus.read(holders, others)
         users: dict[int, list[int | str]] = {
@@ -180,7 +181,7 @@ class Telemetry:
             self._note_health(sample)
         beat = NodeHeartbeat(
             node_id=self._node_id,
-            incarnation=self._incarnation,
+            incarnation=self._incarnation(),
             running_tasks=len(active),
             host=self._host.look(),
         )
@@ -193,9 +194,9 @@ class Telemetry:
         self, active: list[Task], readings: dict[str, list[PageReading]]
     ) -> dict[tuple[int, str], float]:
         """The CPU time so far of tasks that train without the harness, in equal parts for each of their GPUs."""
-        now_s = time.time()
+        at_s = now_s()
         found = [
-            task for task in active if task.runs and not readings[task.key] and now_s - task.started_s > FIRST_PAGE_S
+            task for task in active if task.runs and not readings[task.key] and at_s - task.started_s > FIRST_PAGE_S
         ]
         parts = {task.key: self._cpu_s(task) / len(task.gpu_indices) for task in found}
         return {(index, task.key): parts[task.key] for task in found for index in task.gpu_indices}
@@ -206,7 +207,7 @@ class Telemetry:
             return
         self._errors_told, self._errors_due_s = errors, now_s + ERRORS_EVERY_S
         last = self._complaints.last
-        self._report(NodeErrorsLogged(node_id=self._node_id, incarnation=self._incarnation, errors=errors, last=last))
+        self._report(NodeErrorsLogged(node_id=self._node_id, incarnation=self._incarnation(), errors=errors, last=last))
 
     def _sampled(self, sample: GpuReading) -> GpuSampled:
         return GpuSampled(
@@ -225,30 +226,37 @@ class Telemetry:
             self._report(GpuRecovered(node_id=self._node_id, index=sample.index))
         self._faults[sample.index] = sample.fault
 
-    async def _send(self, events: list[Event], now_s: float) -> None:
+    async def _send(self, events: list[Event]) -> None:
         if not events:
             return
-        messages = [codec.outgoing(self._envelope(event, now_s)) for event in events]
+        sent_s, time_s = boottime_s(), time.time()
+        messages = [codec.outgoing(self._envelope(event, time_s)) for event in events]
         try:
             async with asyncio.timeout(APPEND_TIMEOUT_S):
                 await self._bus.append(messages)
-        except (BusUnavailable, TimeoutError) as error:
+        except (BusUnavailable, Refused, TimeoutError) as error:
             log.debug("telemetry dropped: %s", error)
+            if isinstance(error, Refused):
+                self._refused(error)
             self._changes.put_back(event for event in events if isinstance(event, GpuCoordinated))
             return
-        if now_s - self._heard_at_s > REJOIN_AFTER_S:
-            self._rejoin()
-        self._heard_at_s = now_s
+        if any(isinstance(event, NodeHeartbeat) for event in events):
+            self._acknowledged(sent_s)
 
-    def _envelope(self, event: Event, now_s: float) -> Envelope:
+    def _envelope(self, event: Event, time_s: float) -> Envelope:
         number = next(self._numbers)
         return Envelope(
             id=request_id(f"{self._source}/telemetry", f"{self._life}/{number}"),
             source=self._source,
-            time_s=whole_microseconds(now_s),
+            time_s=whole_microseconds(time_s),
             event=event,
             sequence=number,
         )
+
+
+def _of_rank(task: Task, reading: PageReading, utilisations: Mapping[int, float]) -> float | None:
+    index = gpu_of(task, reading)
+    return None if index is None else utilisations.get(index)
 
 
 def _first_mark(reading: PageReading, now_s: float) -> _Mark | None:

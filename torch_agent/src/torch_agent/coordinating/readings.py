@@ -26,10 +26,13 @@ def is_there(task: Task) -> bool:
 
 def pages_on(task: Task, index: int, pages: Sequence[PageReading]) -> list[PageReading]:
     """Those of the processes that use this GPU: one per GPU, or all of a task with a single one."""
-    if len(task.gpu_indices) == 1:
-        return list(pages)
-    place = task.gpu_indices.index(index)
-    return [page for page in pages if page.rank - task.order.first_rank == place]
+    return [page for page in pages if gpu_of(task, page) == index]
+
+
+def gpu_of(task: Task, page: PageReading) -> int | None:
+    """The GPU that a process uses, by its rank; None: there is none for it."""
+    place = page.rank - task.order.first_rank if len(task.gpu_indices) > 1 else 0
+    return task.gpu_indices[place] if 0 <= place < len(task.gpu_indices) else None
 
 
 def reading(
