@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from torch_agent.folders import SHIM
 from torch_agent.records import Exit, read_record
-from torch_agent.shim import SUSPENDED, boottime_s, read_lease, write_lease
+from torch_agent.shim import SUSPENDED, boottime_s, kill_members, read_lease, write_lease
 
 LEASE_S = 1.0
 FAMILY = """
@@ -91,6 +91,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
     yield made
     made.shim.kill()
     made.shim.wait()
+    kill_members(str(tmp_path / "pages"))
 
 
 def test_the_file_is_renewed_in_place_and_a_damaged_one_counts_as_none(tmp_path: Path):
