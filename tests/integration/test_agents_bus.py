@@ -118,6 +118,34 @@ async def test_an_agent_sees_the_orders_of_its_nodes_and_how_far_the_others_have
     assert (found[-1].headers, found[-1].value) == ([], b"")
 
 
+async def test_an_agent_learns_how_far_placement_has_come_and_of_no_other_service(
+    log: EmbeddedBus, agent: HttpBus
+) -> None:
+    session = await log.open_session("placement")
+    await session.commit([left("n1")], {CONTROL: Position(7)})
+    assert (await agent.committed("placement", CONTROL)).next_offset == 7
+    with pytest.raises(Refused, match="session 'quota' is not an agent's"):
+        await agent.committed("quota", CONTROL)
+
+
+async def test_an_agent_gets_the_lease_of_the_cell(log: EmbeddedBus, tmp_path: Path) -> None:
+    gateway = gateway_over(log, tmp_path, node_timeout_s=40.0, lease_margin_s=5.0)
+    async with served(create_app(gateway)) as url:
+        bus = await HttpBus.connect(url, "lab", SECRET)
+        assert await bus.lease() == (40.0, 5.0)
+        await bus.close()
+
+
+async def test_an_agent_goes_on_with_another_token(url: str) -> None:
+    bus = await HttpBus.connect(url, "lab", SECRET)
+    bus.use_token("not known here")
+    with pytest.raises(Refused):
+        await bus.append([])
+    bus.use_token(SECRET)
+    await bus.append([])
+    await bus.close()
+
+
 async def test_of_control_an_agent_sees_what_its_nodes_have_said(log: EmbeddedBus, agent: HttpBus) -> None:
     await log.append([left("n1"), fact(JobSucceeded(job_id="j", attempt=1), "placement"), left("n9"), left("n2")])
     found = await until_end(agent, CONTROL)  # type: ignore[arg-type]

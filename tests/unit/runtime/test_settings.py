@@ -45,6 +45,7 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ("SANJAYA_LOG_LEVEL", "chatty", "log level 'chatty': expected"),
         ("SANJAYA_METRICS_PORT", "70000", "less than or equal to 65535"),
         ("SANJAYA_SNAPSHOT_EVERY_S", "0", "greater than 0"),
+        ("SANJAYA_NODE_TIMEOUT_S", "4", "a node time-out of 4 s with a lease margin of 4 s: expected a margin above 0"),
     ],
 )
 def test_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str):

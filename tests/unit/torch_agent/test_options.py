@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from torch_agent.options import parse
 
+from libs.node.lease import LeaseTerms
+
 JOIN = ("--join", "https://127.0.0.2:8420")
 
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NODE_TIMEOUT_S", "LEASE_MARGIN_S", "LEASE_GRACE_S"):
+        monkeypatch.delenv(f"SANJAYA_{name}", raising=False)
     for name in ("BUS", "GATEWAY", "TOKEN", "TOKEN_FILE", "ADDRESS", "CELL_KEY_FILE", "PIN_VIRTUAL_GPUS", "PART"):
         monkeypatch.delenv(f"SANJAYA_{name}", raising=False)
 
@@ -25,6 +29,13 @@ def test_join_is_where_log_and_code_come_from(monkeypatch: pytest.MonkeyPatch) -
     assert parse([*JOIN, "--address", "10.0.0.7"]).address == "10.0.0.7"
     monkeypatch.setenv("SANJAYA_BUS", f"{JOIN[1]}/")
     assert parse(["--token", "secret"]) == options
+
+
+def test_the_lease_is_that_of_the_cells_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse([*JOIN]).lease == LeaseTerms(node_timeout_s=20.0, margin_s=4.0, grace_s=600.0)
+    for name, value in (("NODE_TIMEOUT_S", "40"), ("LEASE_MARGIN_S", "5"), ("LEASE_GRACE_S", "60")):
+        monkeypatch.setenv(f"SANJAYA_{name}", value)
+    assert parse([*JOIN]).lease == LeaseTerms(node_timeout_s=40.0, margin_s=5.0, grace_s=60.0)
 
 
 def test_a_token_comes_from_a_flag_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +52,11 @@ def test_a_token_comes_from_a_flag_a_file_or_the_environment(tmp_path: Path, mon
     [
         ([], "--bus or --join (or SANJAYA_BUS) is needed"),
         (["--join", "there:8420"], "--join 'there:8420': expected https://HOST:PORT"),
+        (
+            [*JOIN, "--node-timeout", "3"],
+            "a node time-out of 3 s with a lease margin of 4 s: expected a margin above 0",
+        ),
+        ([*JOIN, "--heartbeat", "16"], "a heartbeat every 16 s, a node time-out of 20 s with a lease margin of 4 s"),
         ([*JOIN, "--peak-s", "-1"], "--peak-s -1.0: expected 0 or more seconds"),
         ([*JOIN, "--interference-target", "0"], "--interference-target 0: expected more than 0, and 0.5 at most"),
         ([*JOIN, "--interference-target", "nan"], "--interference-target nan: expected more than 0, and 0.5 at most"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from torch_agent.clock import go_on, now_s, offset_s
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.control import current_turn
 from torch_agent.harness.page import Acknowledged, PageWriter
@@ -20,6 +22,7 @@ from torch_agent.options import parse
 from torch_agent.probes.scaling import Scaling
 from torch_agent.processes import machine_start
 from torch_agent.sharing import Sharing
+from torch_agent.shim import SUSPENDED
 from torch_agent.supervision import Supervision
 
 from libs.contracts.agent import JobExited, JobStarted, JobSuspended, NodeLeaving
@@ -37,7 +40,7 @@ class Node:
     """A task with a shim that has started one rank, which listens; and an agent that can be replaced."""
 
     def __init__(self, folder: Path) -> None:
-        self._state_dir, self._orders = folder, 0
+        self._state_dir, self._orders, self.leased = folder, 0, True
         self.start_agent()  # before there is a task that its journal does not know
         self.folder = TaskFolder(folder / "tasks" / "a.1")
         self.folder.make()
@@ -66,7 +69,9 @@ class Node:
             Scaling(),
         )
         sharing = Sharing(self._state_dir / "gpus", [0], virtual=True)
-        self.agent = Supervision(self._state_dir, self._journal, launcher, lambda: None, sharing)
+        self.agent = Supervision(
+            self._state_dir, self._journal, launcher, lambda: None, sharing, leased=lambda: self.leased
+        )
 
     def kill_agent(self) -> None:
         self._journal.close()
@@ -128,6 +133,54 @@ async def test_a_suspension_that_a_killed_agent_has_begun_is_called_off_by_the_n
     node.order(RESUME)
     assert not node.stands_still
     assert node.task.status is Status.RUNNING and [type(fact) for fact in node.facts] == [JobStarted]
+
+
+async def test_a_stop_that_comes_while_the_lease_has_run_out_kills_before_another_step(node: Node):
+    node.leased = False
+    node.order(STOP)
+    assert node.rank.wait(10) == -signal.SIGKILL
+
+
+async def test_a_suspended_task_goes_on_when_the_lease_is_renewed_and_not_before(node: Node):
+    node.order(SUSPEND)
+    node.reach_boundary()
+    node.agent.look()
+    suspended = node.folder.path / SUSPENDED
+    assert node.task.status is Status.SUSPENDED and suspended.exists()
+    node.leased = False
+    node.order(RESUME)
+    assert node.stands_still and suspended.exists(), "its shim is not to let it go on"
+    node.leased = True
+    node.agent.look()
+    assert not node.stands_still and not suspended.exists()
+
+
+@pytest.mark.parametrize(("stopped", "outcome"), [(False, "interrupted"), (True, "stopped")])
+async def test_an_end_for_want_of_a_lease_is_no_failure(node: Node, stopped: bool, outcome: str):
+    if stopped:
+        node.order(STOP)
+    ended = {"exit_code": None, "signal": 9, "outcome": "lease_expired", "rank": None, "stderr_tail": "the lease"}
+    (node.folder.path / "exit.json").write_text(json.dumps({"version": 2, **ended}))
+    node.rank.kill()
+    node.rank.wait()
+    node.end_shim()
+    node.agent.look()
+    [fact] = [fact for fact in node.facts if isinstance(fact, JobExited)]
+    assert (fact.outcome, fact.stderr_tail) == (outcome, "the lease")
+
+
+async def test_patience_goes_on_by_the_clock_of_the_agent_before(node: Node, monkeypatch: pytest.MonkeyPatch):
+    node.agent.adopt()
+    node.order(SUSPEND)
+    node.kill_agent()
+    own, real = offset_s(), time.time
+    try:
+        monkeypatch.setattr(time, "time", lambda: real() - 3600.0)
+        go_on(own - 3600.0)  # as a process begins that is started now
+        node.start_agent()
+        assert node.task.asked_since_s is not None and 0 <= now_s() - node.task.asked_since_s < 60
+    finally:
+        go_on(own)
 
 
 async def test_the_delay_of_a_suspension_counts_from_the_order_whichever_agent_sees_the_boundary(node: Node):
