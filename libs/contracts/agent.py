@@ -528,6 +528,9 @@ class NodeHeartbeat(Event, frozen=True, kw_only=True):
     running_tasks: int
     host: HostSample | None = None
     """None where it is not known, and on records older than this field."""
+    lost_after_s: float | None = None
+    """Silence after which its tasks have stopped for certain, by the terms of its lease: the node is not lost before.
+    None: its agent has no lease."""
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):

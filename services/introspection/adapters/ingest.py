@@ -201,8 +201,7 @@ class Ingest:
                 for message in messages or []:
                     kind = wire_type(message)
                     if kind == HEARTBEAT:
-                        self._liveness.heard(header(message, "ce_subject").decode(errors="replace"), now_s)
-                        profiled += self._found_in(message)
+                        profiled += self._hear(message, now_s)
                     elif kind == GPU and self._control.state.guests:
                         profiled += self._load_of(message)
                     elif kind == TASK:
@@ -254,11 +253,17 @@ class Ingest:
             self._unread.append(dead_letter(message, OWNER, error))
             return None
 
-    def _found_in(self, message: Message) -> list[Envelope]:
-        """What a heartbeat brings about: the profile of the node's host that is due, a change of its clock."""
+    def _hear(self, message: Message, now_s: float) -> list[Envelope]:
+        """Take a heartbeat, also one that cannot be read.
+
+        Returns:
+            What it brings about: the profile of the node's host that is due, a change of its clock.
+        """
         cause = self._read(message)
         if cause is None or not isinstance(beat := cause.event, NodeHeartbeat):
+            self._liveness.heard(header(message, "ce_subject").decode(errors="replace"), now_s)
             return []
+        self._liveness.heard(beat.node_id, now_s, beat.lost_after_s)
         state = self._control.state
         if state.nodes.get(beat.node_id) != beat.incarnation:
             return []

@@ -57,6 +57,22 @@ def test_heartbeats_of_a_node_that_has_not_joined_change_nothing(liveness: Liven
     assert lost(liveness, 5.0, {}) == []
 
 
+def test_a_node_whose_lease_is_longer_is_lost_later(liveness: Liveness):
+    """Its agent has other settings than this listener: its tasks go on for longer."""
+    lost(liveness, 0.0)
+    liveness.heard("n1", 0.0, lost_after_s=44.0)
+    liveness.heard("n2", 0.0, lost_after_s=12.0)
+    assert lost(liveness, 20.0) == [("n2", 1, 20.0)]
+    assert lost(liveness, 43.9) == []
+    assert lost(liveness, 44.0) == [("n1", 1, 44.0)]
+
+
+def test_no_node_lives_for_as_long_as_it_likes(liveness: Liveness):
+    lost(liveness, 0.0)
+    liveness.heard("n1", 0.0, lost_after_s=1e9)
+    assert lost(liveness, 3600.0, {"n1": 1}) == [("n1", 1, 3600.0)]
+
+
 def test_one_id_per_incarnation(liveness: Liveness):
     lost(liveness, 0.0)
     first, second = (envelope(event, 20.0) for event in liveness.lost(NODES, 20.0))

@@ -200,6 +200,7 @@ class Agent:
             refused=self._is_refused,
             complaints=complaints,
             changes=self._coordinator.changes,
+            lost_after_s=self._leasing.lost_after_s,
         )
 
     def _is_acknowledged(self, sent_s: float) -> None:

@@ -47,6 +47,11 @@ class Leasing:
         """What a shim is to know of it."""
         return {"path": str(self._path), "lease_s": self._terms.lease_s, "grace_s": self._terms.grace_s}
 
+    @property
+    def lost_after_s(self) -> float:
+        """Silence of this node after which its tasks have stopped for certain."""
+        return self._terms.lost_s
+
     async def until_it_holds(self) -> None:
         """Wait for a renewal, if need be."""
         while not self.holds:

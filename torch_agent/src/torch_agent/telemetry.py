@@ -113,6 +113,7 @@ class Telemetry:
         refused: Callable[[Refused], None],
         complaints: Complaints,
         changes: Changes,
+        lost_after_s: float | None = None,
     ) -> None:
         """Wire it up.
 
@@ -125,11 +126,12 @@ class Telemetry:
             refused: told when the log does not take this agent for what it is.
             complaints: the errors that the agent has logged.
             changes: of what tasks may have of shared GPUs.
+            lost_after_s: silence after which the tasks of this node have stopped; None: it has no lease.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
         self._active, self._pages_of, self._report = active, pages_of, report
         self._acknowledged, self._refused = acknowledged, refused
-        self._changes = changes
+        self._changes, self._lost_after_s = changes, lost_after_s
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
         self._host = HostProbe()
@@ -184,6 +186,7 @@ class Telemetry:
             incarnation=self._incarnation(),
             running_tasks=len(active),
             host=self._host.look(),
+            lost_after_s=self._lost_after_s,
         )
         living = {key: [page for page in found if lives(page.pid)] for key, found in readings.items()}
         used = {sample.index: sample.utilisation_ratio for sample in samples}
