@@ -68,7 +68,7 @@ def up(
     ] = "",
     on_exit: Annotated[
         OnExit,
-        typer.Option(help="Running tasks go on and the next start adopts them, or save what they can and requeue."),
+        typer.Option(help="Running tasks wait for the next start, or save what they can and requeue."),
     ] = OnExit.KEEP,
     tokens: Annotated[
         Path | None,
@@ -170,12 +170,12 @@ def end_asked(*_: object) -> NoReturn:
 
 
 def show_left(tasks: Sequence[dict[str, Any]], plan: CellPlan) -> None:
-    """Say what goes on without the cell, and how to get it back."""
+    """Say what is left without the cell, and how to get it back."""
     if tasks:
-        go_on = "goes on, and is" if len(tasks) == 1 else "go on, and are"
-        say(f"{counted(len(tasks), 'task')} {go_on} adopted by the next start:")
+        wait, stand = ("waits", "stands") if len(tasks) == 1 else ("wait", "stand")
+        say(f"{counted(len(tasks), 'task')} {wait} for the next start, and {stand} still when the node's lease runs out:")
         show_tasks(tasks)
-        say(f"to end what goes on:  sanjaya down --state-dir {shlex.quote(str(plan.state_dir))}")
+        say(f"to end what waits:  sanjaya down --state-dir {shlex.quote(str(plan.state_dir))}")
     else:
         say("no task was left running")
     say(f"to go on:  {command_again(plan)}")

@@ -168,7 +168,7 @@ def test_a_day_of_a_new_user(folder: Path) -> None:
         until(lambda: cell.job("long")["state"] == "RUNNING", lambda: terminal.run("sanjaya why long")[1])
         terminal.press("cell", "C-c")
         stopped = terminal.shows("cell", "to go on:  ")
-        assert "1 task goes on, and is adopted by the next start" in stopped and "long" in stopped
+        assert "1 task waits for the next start" in stopped and "long" in stopped
         terminal.type("cell", stopped.rsplit("to go on:  ", 1)[1].splitlines()[0])
         terminal.shows("cell", "Ctrl-C ends it", times=2)
 
