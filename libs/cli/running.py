@@ -172,8 +172,8 @@ def end_asked(*_: object) -> NoReturn:
 def show_left(tasks: Sequence[dict[str, Any]], plan: CellPlan) -> None:
     """Say what is left without the cell, and how to get it back."""
     if tasks:
-        wait, stand = ("waits", "stands") if len(tasks) == 1 else ("wait", "stand")
-        say(f"{counted(len(tasks), 'task')} {wait} for the next start, and {stand} still when the node's lease runs out:")
+        wait, stand = ("waits", "it stands") if len(tasks) == 1 else ("wait", "they stand")
+        say(f"{counted(len(tasks), 'task')} {wait} for the next start; {stand} still when the node's lease runs out:")
         show_tasks(tasks)
         say(f"to end what waits:  sanjaya down --state-dir {shlex.quote(str(plan.state_dir))}")
     else:
