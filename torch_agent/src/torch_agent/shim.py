@@ -52,8 +52,8 @@ An agent waits shorter, because everything else waits for it."""
 STDERR_TAIL_BYTES = 4096
 HEARD = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 """Taken by sigtimedwait alone."""
-LEASE_LOOK_S = 3.0
-"""How often a lease that has run out is read again."""
+LEASE_LOOK_S = 3.2
+"""How often a lease that has run out is read again: less than 20 times a minute."""
 LEASE_BYTES = 512
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SUSPENDED = "suspended"
