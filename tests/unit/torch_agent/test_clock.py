@@ -11,10 +11,12 @@ import pytest
 from torch_agent.clock import from_machine, go_on, now_s, offset_s
 from torch_agent.complaints import Complaints
 from torch_agent.coordinating.changes import Changes
+from torch_agent.leasing import Leasing
 from torch_agent.probes.virtual import VirtualGpus
 from torch_agent.telemetry import Telemetry
 
 from libs.bus.port import Outgoing
+from libs.node.lease import DEFAULTS
 
 HOUR_S = 3600.0
 REAL = time.time
@@ -48,7 +50,7 @@ class Log:
 
 
 async def test_heartbeats_go_on_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    log, acknowledged = Log(), []
+    log, leasing = Log(), Leasing(tmp_path / "lease", DEFAULTS)
     telemetry = Telemetry(
         log,  # type: ignore[arg-type]
         "n1",
@@ -58,7 +60,7 @@ async def test_heartbeats_go_on_when_the_clock_is_set_back(tmp_path: Path, monke
         pages_of=lambda task: tmp_path,
         cpu_s=lambda task: 0.0,
         report=lambda event: None,
-        acknowledged=acknowledged.append,
+        leasing=leasing,
         refused=lambda error: None,
         complaints=Complaints(),
         changes=Changes("n1"),
@@ -69,4 +71,4 @@ async def test_heartbeats_go_on_when_the_clock_is_set_back(tmp_path: Path, monke
     for _ in range(5):
         await asyncio.wait_for(log.appended.get(), 10)
     run.cancel()
-    assert acknowledged == sorted(acknowledged) and len(acknowledged) >= 5
+    assert leasing.holds

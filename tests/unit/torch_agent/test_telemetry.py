@@ -15,6 +15,7 @@ from torch_agent.complaints import Complaints
 from torch_agent.coordinating.changes import Changes
 from torch_agent.coordinating.readings import FIRST_PAGE_S
 from torch_agent.harness.page import PageWriter
+from torch_agent.leasing import Leasing
 from torch_agent.probes.gpus import NO_OTHERS, GpuReading, Others
 from torch_agent.probes.virtual import VirtualGpus
 from torch_agent.processes import cpu_s
@@ -23,6 +24,7 @@ from torch_agent.telemetry import Telemetry
 from libs.bus.port import Outgoing
 from libs.contracts import wire
 from libs.contracts.agent import GpuSampled, MinibatchProfiled
+from libs.node.lease import DEFAULTS
 from libs.node.task import Status, Task
 from libs.testing.builders import launch
 
@@ -69,7 +71,7 @@ class Used:
             pages_of=lambda task: self.folder,
             cpu_s=self.used_s,
             report=lambda event: None,
-            acknowledged=lambda sent_s: None,
+            leasing=Leasing(self.folder / "lease", DEFAULTS),
             refused=lambda error: None,
             complaints=Complaints(),
             changes=Changes("n1"),
@@ -104,7 +106,7 @@ async def test_a_rank_whose_neighbour_has_no_page_yet_is_on_its_own_gpu(tmp_path
         pages_of=lambda task: tmp_path,
         cpu_s=lambda task: 0.0,
         report=lambda event: None,
-        acknowledged=lambda sent_s: None,
+        leasing=Leasing(tmp_path / "lease", DEFAULTS),
         refused=lambda error: None,
         complaints=Complaints(),
         changes=Changes("n1"),

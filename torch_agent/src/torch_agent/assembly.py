@@ -91,6 +91,7 @@ class Agent:
             virtual=gpus.virtual,
             scales=bool(scales.memory),
             settings=Settings(peak_s=options.peak_s, interference_target=options.interference_target),
+            leased=leasing.until_it_holds,
         )
         self.supervision = Supervision(
             options.state_dir,
@@ -130,7 +131,7 @@ class Agent:
             supervision.run(),
             self._publisher.run(),
             self._telemetry(complaints).run(heartbeat_s),
-            self._leasing.run(self._prove, announced=True),
+            self._leasing.run(self._prove),
             supervision.show(self._bounds.look, BOUNDS_LOOK_S),
             supervision.show(self._sharing.look, SHARING_LOOK_S),
             self._coordinator.run(supervision),
@@ -161,22 +162,26 @@ class Agent:
         self._journal.record(facts=[event], time_s=time.time())
         self._publisher.wake()
 
-    async def _prove(self, announce: bool) -> None:
+    async def _prove(self) -> None:
         """Return when nothing runs here any more that placement did not want when it had heard of this node again."""
-        if announce:
-            self.incarnation = self._journal.begin_incarnation()
-            self._report(self._joined(self.incarnation))
+        await self._take_all_orders()  # first: what was ordered before the node was lost is announced with the rest
+        self.incarnation = self._journal.begin_incarnation()
+        self._report(self._joined(self.incarnation))
         own = self._journal.last_number
         while (first := self._journal.unpublished(1)) and first[0].number <= own:
             await asyncio.sleep(PROOF_LOOK_S)
         end = await lasting(lambda: self._bus.end_offset(CONTROL))
         while await lasting(lambda: placement_position(self._bus)) < end:
             await asyncio.sleep(PROOF_LOOK_S)
+        await self._take_all_orders()
+        self.supervision.look()
+
+    async def _take_all_orders(self) -> None:
+        """Return when the agent has taken all orders that are on the log now."""
         orders = await lasting(lambda: orders_partition(self._bus, self._options.node_id))
         end = await lasting(lambda: self._bus.end_offset(orders))
         while (self._journal.next_order or 0) < end:
             await asyncio.sleep(PROOF_LOOK_S)
-        self.supervision.look()
 
     def _is_refused(self, error: Refused) -> None:
         """The token is not taken (any more): say so, and try what its file holds by now."""
@@ -196,17 +201,12 @@ class Agent:
             pages_of=lambda task: supervision.folder(task).pages,
             cpu_s=lambda task: sum(cpu_s(pid) for pid in supervision.folder(task).processes()),
             report=self._report,
-            acknowledged=self._is_acknowledged,
             refused=self._is_refused,
             complaints=complaints,
             changes=self._coordinator.changes,
-            lost_after_s=self._leasing.lost_after_s,
+            leasing=self._leasing,
+            heard=lambda: not self._publisher.refused,
         )
-
-    def _is_acknowledged(self, sent_s: float) -> None:
-        if not self._publisher.refused:  # else the cell hears that the node lives, and nothing of its tasks
-            self._refusal = ""
-            self._leasing.acknowledged(sent_s)
 
     def _joined(self, incarnation: int) -> NodeJoined:
         options, gpus, scales = self._options, self._gpus, self._scales

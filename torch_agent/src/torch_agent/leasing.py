@@ -71,20 +71,17 @@ class Leasing:
         self._late += 1
         self._is_late.set()
 
-    async def run(self, prove: Callable[[bool], Awaitable[None]], *, announced: bool) -> None:
+    async def run(self, prove: Callable[[], Awaitable[None]]) -> None:
         """Get proof, whenever there is need of it, for ever.
 
         Args:
-            prove: returns when this node has all that placement has ordered since it was announced; to be told whether
-                that is to be done now.
-            announced: the node has just been announced.
+            prove: announces this node, and returns when it has all that placement has ordered because of that.
         """
         while True:
             await self._is_late.wait()
             self._is_late.clear()
             late = self._late
-            await prove(not announced)
-            announced = False
+            await prove()
             if late == self._late:
                 self._proved = late
                 self._renew(self._terms.grace_s)

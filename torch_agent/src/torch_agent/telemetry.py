@@ -33,6 +33,7 @@ from torch_agent.complaints import Complaints
 from torch_agent.coordinating.changes import Changes
 from torch_agent.coordinating.readings import FIRST_PAGE_S, gpu_of, pages_on
 from torch_agent.harness.page import PageReading
+from torch_agent.leasing import Leasing
 from torch_agent.pages import pages
 from torch_agent.probes.gpus import NO_OTHERS, GpuFacts, GpuReading
 from torch_agent.probes.host import HostProbe
@@ -61,17 +62,27 @@ class Meter:
         self._last: dict[tuple[str, int], _Mark] = {}
 
     def measure(
-        self, task: Task, readings: Sequence[PageReading], utilisations: Mapping[int, float], now_s: float
+        self,
+        task: Task,
+        readings: Sequence[PageReading],
+        utilisations: Mapping[int, float],
+        now_s: float,
+        *,
+        leased: bool = True,
     ) -> list[MinibatchProfiled]:
         """One record per rank that has done something since its last record.
 
         Args:
+            task: the task.
+            readings: its pages.
             utilisations: {GPU index: utilisation ratio}, as last seen.
+            now_s: by the agent's clock.
+            leased: tasks may run; else they stand still.
         """
         records = []
         for reading in readings:
             last = self._last.get((task.key, reading.rank))
-            if not task.runs:
+            if not (task.runs and leased):
                 last = _Mark(reading.minibatches_total, None)
             elif last is None:
                 last = _first_mark(reading, now_s)
@@ -109,11 +120,11 @@ class Telemetry:
         pages_of: Callable[[Task], Path],
         cpu_s: Callable[[Task], float],
         report: Callable[[Event], None],
-        acknowledged: Callable[[float], None],
+        leasing: Leasing,
         refused: Callable[[Refused], None],
         complaints: Complaints,
         changes: Changes,
-        lost_after_s: float | None = None,
+        heard: Callable[[], bool] = lambda: True,
     ) -> None:
         """Wire it up.
 
@@ -122,16 +133,16 @@ class Telemetry:
             pages_of: the folder of a task's pages.
             cpu_s: CPU time of all processes of a task so far.
             report: journals a fact about the node.
-            acknowledged: told when the log has a heartbeat, with the time on `boottime_s` from before it was sent.
+            leasing: is renewed by heartbeats that the log has, and says whether tasks may run.
             refused: told when the log does not take this agent for what it is.
             complaints: the errors that the agent has logged.
             changes: of what tasks may have of shared GPUs.
-            lost_after_s: silence after which the tasks of this node have stopped; None: it has no lease.
+            heard: whether the log takes the facts of this agent; while it does not, the agent gives no sign of life.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
         self._active, self._pages_of, self._report = active, pages_of, report
-        self._acknowledged, self._refused = acknowledged, refused
-        self._changes, self._lost_after_s = changes, lost_after_s
+        self._leasing, self._refused, self._heard = leasing, refused, heard
+        self._changes = changes
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
         self._host = HostProbe()
@@ -154,10 +165,11 @@ class Telemetry:
             active = self._active()
             readings = {task.key: pages(self._pages_of(task)) for task in active}
             events: list[Event] = []
+            leased = self._leasing.holds
             for task in active:
-                events += self._meter.measure(task, readings[task.key], self._utilisations, at_s)
+                events += self._meter.measure(task, readings[task.key], self._utilisations, at_s, leased=leased)
             self._meter.forget(active)
-            if at_s >= beat_due_s:
+            if at_s >= beat_due_s and self._heard():
                 beat_due_s = at_s + heartbeat_s
                 events += self._heartbeat(active, readings)
                 self._tell_errors(at_s)
@@ -186,11 +198,11 @@ class Telemetry:
             incarnation=self._incarnation(),
             running_tasks=len(active),
             host=self._host.look(),
-            lost_after_s=self._lost_after_s,
+            lost_after_s=self._leasing.lost_after_s,
         )
         living = {key: [page for page in found if lives(page.pid)] for key, found in readings.items()}
         used = {sample.index: sample.utilisation_ratio for sample in samples}
-        tasks = self._watching.look(active, living, used, time.monotonic())
+        tasks = self._watching.look(active, living, used, time.monotonic(), leased=self._leasing.holds)
         return [beat, *(self._sampled(sample) for sample in samples), *tasks, *self._changes.take()]
 
     def _without_pages(
@@ -244,7 +256,7 @@ class Telemetry:
             self._changes.put_back(event for event in events if isinstance(event, GpuCoordinated))
             return
         if any(isinstance(event, NodeHeartbeat) for event in events):
-            self._acknowledged(sent_s)
+            self._leasing.acknowledged(sent_s)
 
     def _envelope(self, event: Event, time_s: float) -> Envelope:
         number = next(self._numbers)

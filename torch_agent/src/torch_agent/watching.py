@@ -54,6 +54,8 @@ class Watching:
         readings: Mapping[str, Sequence[PageReading]],
         utilisations: Mapping[int, float],
         now_s: float,
+        *,
+        leased: bool = True,
     ) -> list[TaskSampled]:
         """Sample the tasks that have been started.
 
@@ -61,18 +63,25 @@ class Watching:
             readings: {task key: pages of its living processes}.
             utilisations: {GPU index: utilisation ratio}, of real GPUs.
             now_s: by a clock that is never set.
+            leased: tasks may run; else they stand still, which is no stall.
         """
         elapsed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         self._looked_s = now_s
         if elapsed_s > LONGEST_LOOK_S:
             elapsed_s = 0.0
         self._tasks = {task.key: self._tasks.get(task.key, _Progress({})) for task in tasks}
-        return [self._sample(task, readings[task.key], utilisations, elapsed_s) for task in tasks]
+        return [self._sample(task, readings[task.key], utilisations, elapsed_s, leased=leased) for task in tasks]
 
     def _sample(
-        self, task: Task, readings: Sequence[PageReading], utilisations: Mapping[int, float], elapsed_s: float
+        self,
+        task: Task,
+        readings: Sequence[PageReading],
+        utilisations: Mapping[int, float],
+        elapsed_s: float,
+        *,
+        leased: bool,
     ) -> TaskSampled:
-        progress, runs = self._tasks[task.key], task.runs and task.want is not Want.STOP
+        progress, runs = self._tasks[task.key], leased and task.runs and task.want is not Want.STOP
         before = progress.ranks
         goes_on = any(_done(before.get(reading.rank)) != reading.minibatches_total for reading in readings)
         computing = self._computes(task, progress, utilisations, elapsed_s, goes_on=goes_on) if runs else None

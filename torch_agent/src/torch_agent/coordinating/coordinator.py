@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -62,6 +62,10 @@ class Tasks(Protocol):
         """Bring facts to the log."""
 
 
+async def _at_once() -> None:
+    """There is no lease."""
+
+
 class Coordinator:
     """Of one node."""
 
@@ -75,6 +79,7 @@ class Coordinator:
         virtual: bool,
         scales: bool,
         settings: Settings = DEFAULTS,
+        leased: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
         """Of a node with these GPUs.
 
@@ -86,8 +91,9 @@ class Coordinator:
             virtual: the GPUs are.
             scales: the memory of tasks can be limited.
             settings: of each GPU.
+            leased: waits until tasks may run, if need be: what stands still answers nothing.
         """
-        self._settings = settings
+        self._settings, self._leased, self._stood_s = settings, leased, 0.0
         self._node_id, self._sharing, self._virtual, self._scales = node_id, sharing, virtual, scales
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self._records = Records(folder)
@@ -110,7 +116,10 @@ class Coordinator:
         """Coordinate for ever."""
         while True:
             self._wake.clear()
-            if not self.look(tasks, time.monotonic()):
+            began_s = time.monotonic()
+            await self._leased()
+            self._stood_s += time.monotonic() - began_s
+            if not self.look(tasks, time.monotonic() - self._stood_s):
                 await self._wake.wait()
             await asyncio.sleep(self._settings.period_s)
 
