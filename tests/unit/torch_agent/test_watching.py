@@ -32,14 +32,15 @@ class Node:
     """One task on one virtual or real GPU, looked at every two seconds."""
 
     def __init__(self, *, virtual: bool = True) -> None:
-        self.cpu_s, self.now_s, self.used = 0.0, 100.0, {0: 0.0}
+        self.cpu_s, self.now_s, self.used, self.leased = 0.0, 100.0, {0: 0.0}, True
         self.task = Task(order=launch("j"), status=Status.RUNNING, gpu_indices=[0], wanted_gpus=[0])
         self.watching = Watching(lambda task: self.cpu_s, virtual=virtual)
 
     def look(self, *pages: PageReading, after_s: float = BEAT_S, cpu_s: float = 0.0) -> TaskSampled:
         self.now_s += after_s
         self.cpu_s += cpu_s
-        [sample] = self.watching.look([self.task], {self.task.key: pages}, self.used, self.now_s)
+        seen = {self.task.key: pages}
+        [sample] = self.watching.look([self.task], seen, self.used, self.now_s, leased=self.leased)
         return sample
 
     def rank(self, *pages: PageReading, **more: float) -> RankSample:
@@ -63,6 +64,18 @@ def test_time_in_which_the_task_does_not_run_does_not_count():
     sample = node.look(page(5), after_s=8.0)
     assert (sample.running, sample.computing, sample.ranks[0].quiet_s) == (False, None, 2.0)
     node.task.status = Status.RUNNING
+    assert node.rank(page(5)).quiet_s == 4.0
+
+
+def test_what_stands_still_without_a_lease_does_not_stall():
+    node = Node()
+    node.look(page(5))
+    node.look(page(5))
+    node.leased = False
+    for _ in range(60):
+        sample = node.look(page(5))
+    assert (sample.running, sample.ranks[0].quiet_s, sample.idle_s) == (False, 2.0, 0.0)
+    node.leased = True
     assert node.rank(page(5)).quiet_s == 4.0
 
 
