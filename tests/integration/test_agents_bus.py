@@ -12,6 +12,8 @@ import httpx2
 import msgspec
 import pytest
 import yaml
+from torch_agent.options import parse
+from torch_agent.reaching import connected
 
 from libs.bus import codec
 from libs.bus.embedded import EmbeddedBus
@@ -134,6 +136,25 @@ async def test_an_agent_gets_the_lease_of_the_cell(log: EmbeddedBus, tmp_path: P
         bus = await HttpBus.connect(url, "lab", SECRET)
         assert await bus.lease() == (40.0, 5.0)
         await bus.close()
+
+
+async def test_an_agent_with_tasks_waits_until_its_token_is_taken(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, stop = tmp_path / "token", asyncio.Event()
+    file.write_text("not known here")
+    options = parse(["--join", url, "--cell", "lab", "--token-file", str(file), "--state-dir", str(tmp_path / "n1")])
+    with pytest.raises(Refused):
+        await connected(options, stop, patient=False)
+    waiting = asyncio.create_task(connected(options, stop, patient=True))
+    async with asyncio.timeout(30):
+        while "This agent goes on trying" not in caplog.text:
+            await asyncio.sleep(0.01)
+        file.write_text(SECRET)
+        bus = await waiting
+    assert isinstance(bus, HttpBus)
+    await bus.append([])
+    await bus.close()
 
 
 async def test_an_agent_goes_on_with_another_token(url: str) -> None:
