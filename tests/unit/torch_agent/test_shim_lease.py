@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,11 +103,15 @@ def test_the_file_is_renewed_in_place_and_a_damaged_one_counts_as_none(tmp_path:
     write_lease(path, 1234567.25, 16.0, None)
     found = read_lease(path)
     assert found is not None
-    assert (found["version"], found["renewed_s"], found["lease_s"], found["grace_s"]) == (1, 1234567.25, 16.0, None)
+    assert found == {"renewed_s": 1234567.25, "lease_s": 16.0, "grace_s": None}
+    assert json.loads(path.read_bytes().partition(b"\n")[0])["version"] == 1
     assert (path.stat().st_ino, path.stat().st_size) == (before.st_ino, before.st_size)
     content = path.read_bytes()
     path.write_bytes(content.replace(b"1234567.25", b"9234567.25"))
     assert read_lease(path) is None
+    for body in (b"[]", b"{}", b'"lease"', b"x", b"[" * 400):
+        path.write_bytes(body + f"\n{zlib.crc32(body):08x}\n".encode())
+        assert read_lease(path) is None
     path.write_bytes(b"")
     assert read_lease(path) is None
     path.unlink()

@@ -256,9 +256,20 @@ def read_lease(path: Path) -> dict[str, Any] | None:
         with open(descriptor, "rb", buffering=0) as file:
             body, _, rest = file.read(LEASE_BYTES).partition(b"\n")
         if rest[:8] == f"{zlib.crc32(body):08x}".encode():
-            found: dict[str, Any] = json.loads(body)
-            return found if found["boot_id"] == BOOT_ID.read_text().strip() else None
+            return _lease_in(body)
     return None
+
+
+def _lease_in(body: bytes) -> dict[str, Any] | None:
+    """None where a task has put something else there."""
+    try:
+        found = json.loads(body)
+        times = {name: float(found[name]) for name in ("renewed_s", "lease_s")}
+        grace_s = None if found["grace_s"] is None else float(found["grace_s"])
+        is_of_now = found["boot_id"] == BOOT_ID.read_text().strip()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return {**times, "grace_s": grace_s} if is_of_now else None
 
 
 def holds(path: Path) -> bool:
