@@ -30,6 +30,7 @@ async def test_a_node_goes_on_behind_archived_orders_of_other_nodes():
         follow_orders(bus, partition, "n1", 1, lambda orders, behind: taken.put_nowait((orders, behind)))
     )
     async with asyncio.timeout(20):
+        assert await taken.get() == ([], 3), "the position is noted, also while there is no order behind it"
         assert await taken.get() == ([wanted], 4)
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

@@ -45,6 +45,7 @@ async def follow_orders(
                 await reader.close()
         except OffsetLost as error:  # archived orders; those that this node has not read are never removed
             start = await bus.begin_offset(partition)
+            take([], start)  # there may be none behind them for long
             log.info("orders of other nodes were archived, going on behind them: %s", error)
         except (BusUnavailable, Refused) as error:
             log.warning("orders cannot be read now: %s", error)
