@@ -78,6 +78,7 @@ class Agent:
         self._scales, self._ports = scales, Ports(states=0, files=0)
         self.incarnation = journal.begin_incarnation()
         self._leasing, self._bus = leasing, bus
+        publisher.on_refused = self._is_refused
         inventory = gpus.inventory()
         self._bounds = Bounds(options.cpus, options.gpu_cpus)
         self._sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in inventory], virtual=gpus.virtual)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from libs.bus import codec
 from libs.bus.batches import kept_before
@@ -37,6 +38,8 @@ class Publisher:
         self._wait_s = FIRST_WAIT_S
         self.refused = False
         """The log does not take this agent's facts: it is no more than a stranger to the cell."""
+        self.on_refused: Callable[[Refused], None] = lambda error: None
+        """Told of each refusal."""
 
     def wake(self) -> None:
         """There may be something to publish."""
@@ -118,6 +121,8 @@ class Publisher:
             await self._give_up_session()
         except (BusUnavailable, Refused) as error:
             self.refused = isinstance(error, Refused)
+            if isinstance(error, Refused):
+                self.on_refused(error)
             log.warning("the log cannot be reached; %d facts wait: %s", self._journal.backlog, error)
             await asyncio.sleep(self._wait_s)
             self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
