@@ -16,7 +16,7 @@ class TimerFired(Event, frozen=True, kw_only=True):
 
 @event("clock.repaired.v1", owner="gateway", subject="log")
 class ClockRepaired(Event, frozen=True, kw_only=True):
-    """The cores are ahead of the log's clock: a node's clock was wrong before the log had one. Asked for by an operator.
+    """The cores are ahead of the log's clock: a node's clock was wrong before the log had one. An operator asks for it.
 
     Each core whose present is later than the time at which the log took this record goes back to it, and its times with
     it: what was due in so many seconds still is.

@@ -146,6 +146,7 @@ async def test_orders_that_are_not_kept_any_more_are_passed_over():
     following = asyncio.create_task(
         follow_orders(bus, await orders_partition(bus, "n1"), "n1", 1, lambda *what: taken.put_nowait(what))
     )
+    assert await asyncio.wait_for(taken.get(), 120.0) == ([], 2), "what is gone is not waited for"
     assert await asyncio.wait_for(taken.get(), 120.0) == ([launch("c")], 3)
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
