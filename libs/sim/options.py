@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from libs.sim.learning import Surface, no_surface
+from libs.sim.leases import Lease
 from libs.sim.sharing.beside import Beside
 from libs.sim.sharing.demands import JobModels
 
@@ -162,7 +163,9 @@ class Options:
     self_test_s: float = 0.0
     """How long a node tries out GPUs that are suspected to be broken."""
     detect_s: float = 30.0
-    """How long a node is silent before introspection calls it lost."""
+    """How long a node is silent before introspection calls it lost, where nodes have no lease."""
+    lease: Lease | None = None
+    """What stops the tasks of a silent node before it is called lost; None: nothing does."""
     profile_every_s: float | None = None
     """How often a running job's rate is reported (`JobProfiled`); None: never."""
     utilisations: Mapping[str, float] = field(default_factory=dict)

@@ -19,6 +19,10 @@ class Places:
         """The attempt; None: it has no place (any more)."""
         return self._attempts.get(key)
 
+    def all(self) -> list[Attempt]:
+        """The attempts that have a place, in the order of their launch."""
+        return list(self._attempts.values())
+
     def launch(self, key: Key, attempt: Attempt, gpus: list[Gpu]) -> None:
         """A node has begun to start its part of the gang on these GPUs."""
         self._attempts[key] = attempt

@@ -37,6 +37,9 @@ class Gangs(Protocol):
     def suspended(self, key: Key, node_id: str) -> None:
         """The node's task stands still."""
 
+    def fenced(self, key: Key, node_id: str, fenced: bool) -> None:
+        """The node's task is stopped since its node has no lease, or has one again."""
+
     def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
         """The node's task goes on, on these GPUs."""
 
@@ -62,8 +65,10 @@ class Processes:
     __slots__ = (
         "_agenda",
         "_changed",
+        "_fenced",
         "_gangs",
         "_gone",
+        "_held",
         "_killed",
         "_name",
         "_options",
@@ -98,10 +103,12 @@ class Processes:
         """They stand still: True: at a boundary, their memory off the GPUs; None: stopped where they were."""
         self._turn = 0
         """Counts what they were told: only what was planned by the last word comes true."""
-        self._killed = self._gone = False
+        self._killed = self._gone = self._fenced = False
+        self._held: list[Callable[[], None]] = []
+        """What they will do when their node has a lease again."""
         gangs.launched(order)
         overhead_s = options.checkpoint_overhead_s if gangs.may_go_on(self.key) else 0.0
-        agenda.after(options.start_delay_s + overhead_s, self._start)
+        agenda.after(options.start_delay_s + overhead_s, self._unless_fenced, self._start)
 
     def stand_still(self) -> None:
         """They are to stop at their next boundary; until then they make progress."""
@@ -121,8 +128,27 @@ class Processes:
         self._see(acknowledged=self._still is False)
         self._plan(delay_s, self._be_back, gpu_indices)
 
+    def fence(self) -> None:
+        """Their shim stops them: their node has no lease."""
+        if not self._fenced and not self._gone:
+            self._fenced = True
+            self._gangs.fenced(self.key, self.node_id, True)
+
+    def release(self) -> None:
+        """Their shim lets them go on: their node has a lease again."""
+        if not self._fenced or self._gone:
+            return
+        self._fenced = False
+        self._gangs.fenced(self.key, self.node_id, False)
+        held, self._held = self._held, []
+        for action in held:
+            action()
+
     def terminate(self) -> None:
-        """They are to end, and save their work before."""
+        """They are to end, and save their work before; those that are stopped hear it when they go on."""
+        if self._fenced:
+            self._held.append(self.terminate)
+            return
         self._gangs.stopping(self.key)
         self._plan(self._options.stop_delay_s, self.end, Ended(exit_code=None, signal=SIGTERM, outcome="signalled"))
 
@@ -159,7 +185,7 @@ class Processes:
     def load(self) -> None:
         """The state that they are to take over has come in."""
         self.loading = True
-        self._agenda.after(self._options.move_delay_s or 0.0, self._restored)
+        self._agenda.after(self._options.move_delay_s or 0.0, self._unless_fenced, self._restored)
 
     def cannot_load(self, why: str) -> None:
         """That state cannot be had."""
@@ -223,8 +249,19 @@ class Processes:
         self._agenda.after(delay_s, self._do, self._turn, action, args)
 
     def _do(self, turn: int, action: Callable[..., None], args: tuple[Any, ...]) -> None:
-        if turn == self._turn and not self._gone:
+        if turn != self._turn or self._gone:
+            return
+        if self._fenced and not self._killed:
+            self._held.append(lambda: self._do(turn, action, args))
+        else:
             action(*args)
+
+    def _unless_fenced(self, action: Callable[[], None]) -> None:
+        """Do it, or when they may go on."""
+        if self._fenced:
+            self._held.append(action)
+        else:
+            action()
 
     def _see(self, **changes: Any) -> None:
         self.seen = msgspec.structs.replace(self.seen, **changes)

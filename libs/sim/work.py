@@ -10,6 +10,7 @@ from libs.contracts.placement import Role
 from libs.sim.learning import LearningCurve
 from libs.sim.options import Doom, Ending
 from libs.sim.throughputs import Throughputs
+from libs.sim.witness import Witness
 
 TRIAL_STEP_S = 1.0
 """Length of a mini-batch of a job of which only the time is known."""
@@ -128,6 +129,7 @@ class Attempt:
         "broken",
         "done",
         "doomed_at",
+        "fenced",
         "gpu_type",
         "gpus",
         "hangs_at",
@@ -141,17 +143,32 @@ class Attempt:
         "trial",
         "turn",
         "width",
+        "witness",
     )
 
     def __init__(
-        self, job: Job, attempt: int, width: int, role: str = Role.OWNER, trial_steps: int | None = None
+        self,
+        job: Job,
+        attempt: int,
+        width: int,
+        role: str = Role.OWNER,
+        trial_steps: int | None = None,
+        witness: Witness | None = None,
     ) -> None:
-        """`trial_steps`: it is the job's trial, and does so much from the beginning, for itself alone."""
+        """Begin an attempt that has done nothing yet.
+
+        Args:
+            trial_steps: it is the job's trial, and does so much from the beginning, for itself alone.
+            witness: records its progress; None: nothing does.
+        """
+        self.witness = witness
         self.trial = trial_steps is not None
         self.total = job.total if trial_steps is None else job.work_of(trial_steps)
         self.job, self.attempt, self.width, self.role = job, attempt, width, role
         self.nodes: dict[str, bool] = {}
         """{node id: its task runs (False: it is suspended)} of the tasks that have started and not ended."""
+        self.fenced: dict[str, None] = {}
+        """Nodes without a lease: their tasks are stopped, whatever is wanted of them."""
         self.rate = 0.0
         """Units of work per second, with what is packed with it."""
         self.rate_alone = 0.0
@@ -179,7 +196,9 @@ class Attempt:
     @property
     def complete(self) -> bool:
         """Whether all tasks run, so that there is progress."""
-        return not self.broken and len(self.nodes) == self.width and all(self.nodes.values())
+        return (
+            not self.broken and len(self.nodes) == self.width and all(self.nodes.values()) and not self.fenced
+        )
 
     @property
     def steps(self) -> int:
@@ -226,12 +245,19 @@ class Attempt:
         if self._going_since_s is None:
             return
         before, since_s = self.done, self._going_since_s
+        self.testify(now_s)
         self.done = min(self.total, before + (now_s - since_s) * self.rate)
         self._going_since_s = None
         self.turn += 1
         counts = self.job.in_steps and not self.trial
         if counts and self.job.steps_100_s is None and before < EARLY_STEPS <= self.done:
             self.job.steps_100_s = since_s + (EARLY_STEPS - before) / self.rate
+
+    def testify(self, now_s: float) -> None:
+        """Have the witness record what has been done since there is progress, if there is."""
+        if self.witness is not None and self._going_since_s is not None and not self.trial:
+            times, done = (self._going_since_s, now_s), (self.done, min(self.total, self.done_by(now_s)))
+            self.witness.note((self.job.job_id, self.attempt), tuple(self.nodes), times, done, self.total)
 
     def leave_checkpoint(self) -> None:
         """A later attempt goes on from here: the tasks were stopped on purpose, in one piece, and save their work."""

@@ -22,6 +22,7 @@ from libs.sim.progress import Progress
 from libs.sim.sampling import Samples
 from libs.sim.sharing.gpus import Gpu, Present, SharedGpus
 from libs.sim.throughputs import Throughputs
+from libs.sim.witness import Witness
 from libs.sim.work import Attempt, Job
 
 MOMENT_S = 1e-6
@@ -36,6 +37,7 @@ class World:
         self.facts = Facts(agenda)
         self.nodes = {server.node_id: Node(server, agenda, options, self, self.facts.say) for server in cluster.servers}
         self.jobs: dict[str, Job] = {}
+        self._witness = Witness(keep=options.keep_log)
         self._places = Places()
         widths: dict[str, int] = {}
         for server in cluster.servers:
@@ -71,6 +73,12 @@ class World:
             if isinstance(event, SetClass):
                 self._agenda.after(0.0, self._set_role, event)
 
+    def witness(self) -> Witness:
+        """The tasks' own record of what they have done up to now; to be asked for at the end of a run."""
+        for attempt in self._places.all():
+            attempt.testify(self._agenda.now_s)
+        return self._witness
+
     # What nodes report about gangs (the `Gangs` protocol).
 
     def launched(self, order: LaunchTask) -> None:
@@ -79,7 +87,8 @@ class World:
         self._places.launch(key, attempt, [(order.node_id, index) for index in order.gpu_indices])
 
     def _begun(self, key: Key, order: LaunchTask) -> Attempt:
-        attempt = Attempt(self.jobs[order.job_id], order.attempt, order.node_count, order.role, order.trial_steps)
+        job = self.jobs[order.job_id]
+        attempt = Attempt(job, order.attempt, order.node_count, order.role, order.trial_steps, self._witness)
         gpu_type = self.nodes[order.node_id].server.gpu_type
         fewest = -(-order.world_size // self._gpus_per_server[gpu_type])
         attempt.rate_alone = attempt.job.rate(gpu_type, order.node_count <= fewest, order.world_size)
@@ -101,6 +110,19 @@ class World:
 
     def suspended(self, key: Key, node_id: str) -> None:
         self._set_running(key, node_id, False)
+
+    def fenced(self, key: Key, node_id: str, fenced: bool) -> None:
+        attempt = self._places.get(key)
+        if attempt is None:
+            return
+        attempt.halt(self._agenda.now_s)
+        if fenced:
+            attempt.fenced[node_id] = None
+        else:
+            attempt.fenced.pop(node_id, None)
+        if attempt.complete:
+            self._go(key, attempt)
+        self._neighbours_feel(attempt)
 
     def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
         self._places.move(key, node_id, gpu_indices)
@@ -141,6 +163,7 @@ class World:
         attempt.broken = True
         self._neighbours_feel(attempt)
         attempt.nodes.pop(node_id, None)
+        attempt.fenced.pop(node_id, None)
         if not attempt.nodes:
             self._places.leave(key, attempt)
         return attempt.steps
