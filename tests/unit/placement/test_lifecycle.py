@@ -31,6 +31,9 @@ from libs.contracts.placement import (
 )
 from libs.contracts.reasons import PendingReason
 from libs.contracts.runtime import TimerFired
+from libs.node.advance import advance
+from libs.node.seen import Seen
+from libs.node.task import Task, apply_order
 from libs.testing.core_case import arrival, only
 from tests.unit.placement.placement_case import SAID, PlacementCase
 
@@ -163,9 +166,22 @@ def test_a_lost_node_takes_its_gang_off_and_the_job_is_placed_again():
     case = PlacementCase(n1=1, n2=1, n3=1)
     case.submit("a", 2)
     outputs = case.give(NodeLost(node_id="n2", silent_s=20.0, incarnation=1))
-    assert [type(e) for e in outputs] == [JobPreempted, StopTask]
+    assert [type(e) for e in outputs] == [JobPreempted, StopTask, StopTask]
+    assert [order.node_id for order in outputs[1:]] == ["n1", "n2"]
     again = only(case.exit("a", "n1", code=None, signal=15, outcome="stopped"), JobPlaced)
     assert [task.node_id for task in again.gang] == ["n1", "n3"]
+
+
+def test_an_agent_that_comes_back_finds_the_stop_of_an_attempt_behind_its_launch():
+    """It has read neither when its node is lost: what it reads then launches nothing."""
+    case = PlacementCase(n1=1, n2=1)
+    launched = only(case.submit("a"), LaunchTask)
+    stopped = only(case.give(NodeLost(node_id="n1", silent_s=20.0, incarnation=1)), StopTask)
+    tasks: dict[str, Task] = {}
+    for order in (launched, stopped):
+        apply_order(tasks, order)
+    step = advance(tasks["a.1"], Seen(), 0.0)
+    assert step.actions == [] and [type(fact) for fact in step.facts] == [JobExited]
 
 
 def test_a_report_about_a_former_life_of_the_agent_is_ignored():

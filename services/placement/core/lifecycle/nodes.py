@@ -126,7 +126,13 @@ def lose_tasks(cell: Cell, event: NodeLost | NodeLeft, turn: Turn[Cell]) -> Look
         return None
     silent = f"silent for {event.silent_s:.0f} s" if isinstance(event, NodeLost) else "has left"
     reason = Reason(code=type(event).__name__, message=f"node {event.node_id} {silent}")
+    lost = [(job.job_id, job.attempt) for job in _losers(cell, event.node_id)]
     _requeue_losers(cell, event.node_id, reason, turn)
+    if isinstance(event, NodeLost):
+        # Behind the orders that the agent has not read yet: it would carry them out when it is back, and launch an
+        # attempt that is over.
+        for job_id, attempt in lost:
+            turn.emit(stop_stale(cell, event.node_id, job_id, attempt))
     return Look()
 
 
@@ -196,14 +202,16 @@ def _requeue_losers(cell: Cell, node_id: str, reason: Reason, turn: Turn[Cell]) 
     A job that was about to move there stays where it is, if it may.
     """
     _give_up_moves_to(cell, node_id, reason, turn)
-    active_jobs = [job for job in cell.jobs.values() if job.phase is Phase.ACTIVE]
-    for job in active_jobs:
-        if job.tasks.exits.get(node_id) != LOST:
-            continue
+    for job in _losers(cell, node_id):
         if job.leaving is None and job.cancellation is None:
             preempt(cell, preempted(job, reason), turn)
         if not job.live_nodes():
             end_attempt(cell, job, turn)
+
+
+def _losers(cell: Cell, node_id: str) -> list[Job]:
+    """Jobs with a gang on GPUs that have lost their task on the node."""
+    return [j for j in cell.jobs.values() if j.phase is Phase.ACTIVE and j.tasks.exits.get(node_id) == LOST]
 
 
 def _give_up_moves_to(cell: Cell, node_id: str, reason: Reason, turn: Turn[Cell]) -> None:
