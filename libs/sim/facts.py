@@ -29,10 +29,16 @@ class Facts:
         found, self._reported = self._reported, []
         return found
 
-    def say(self, node_id: str, journal: int, event: Event) -> None:
-        """An agent says it; `journal`: the number of the fact in its journal."""
+    def say(self, node_id: str, journal: int, event: Event, time_s: float) -> None:
+        """An agent says it.
+
+        Args:
+            journal: number of the fact in its journal.
+            time_s: by the node's clock.
+        """
         source = f"{AGENT_SOURCE}/{node_id}"
-        self._report(request_id(source, f"{JOURNAL_ID}/{journal}"), source, event, journal)
+        event_id = request_id(source, f"{JOURNAL_ID}/{journal}")
+        self._reported.append(Envelope(id=event_id, source=source, time_s=time_s, event=event, sequence=journal))
 
     def find_lost(self, event: NodeLost) -> None:
         """Introspection has not heard of the node for too long."""
@@ -51,6 +57,5 @@ class Facts:
         request = JobCancelRequested(job_id=job_id, requested_by="simulated user", note="as its trace says")
         self._report(request_id(GATEWAY, f"cancel/{job_id}"), GATEWAY, request)
 
-    def _report(self, event_id: str, source: str, event: Event, sequence: int | None = None) -> None:
-        now_s = self._agenda.now_s
-        self._reported.append(Envelope(id=event_id, source=source, time_s=now_s, event=event, sequence=sequence))
+    def _report(self, event_id: str, source: str, event: Event) -> None:
+        self._reported.append(Envelope(id=event_id, source=source, time_s=self._agenda.now_s, event=event))

@@ -1,4 +1,4 @@
-"""What befalls nodes: crashes, lost networks, GPUs that are out of order, agents that end."""
+"""What befalls nodes: crashes, lost networks, GPUs that are out of order, agents that end or stand still, full disks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from libs.contracts.introspection import NodeLost
 from libs.sim.agenda import Agenda
 from libs.sim.facts import Facts
 from libs.sim.nodes import Node
-from libs.sim.options import Fault, FaultKind, Options
+from libs.sim.options import SILENCING, Fault, FaultKind, Options
 
 
 class Faults:
@@ -16,6 +16,8 @@ class Faults:
 
     def __init__(self, agenda: Agenda, options: Options, seed: int, nodes: Mapping[str, Node], facts: Facts) -> None:
         self._agenda, self._options, self._seed, self._nodes, self._facts = agenda, options, seed, nodes, facts
+        self._longest_s = options.detect_s if options.lease is None else options.lease.rejoins_after_s
+        """A silence after which the node introduces itself anew."""
 
     def plan(self) -> None:
         """Those that the options name."""
@@ -36,26 +38,38 @@ class Faults:
         node = self._nodes[fault.node_id]
         awaited = number is None
         end_s = self._agenda.now_s + fault.duration_s
-        if node.reachable:
+        if _can_befall(node, fault.kind):
             self._begin(node, fault)
             self._agenda.at(end_s, self._relieve, fault, node.incarnation, awaited=awaited)
         if number is not None:
             self._agenda.at(end_s, self.plan_crash, node, number + 1, awaited=False)
 
     def _begin(self, node: Node, fault: Fault) -> None:
-        if fault.kind is FaultKind.GPU_UNHEALTHY:
-            node.set_health(0, healthy=False)
-            return
-        if fault.kind is FaultKind.LEAVE:
-            node.leave()
-            return
-        if fault.kind is FaultKind.CRASH:
-            node.crash()
-        elif fault.kind is FaultKind.AGENT_RESTART:
-            node.agent_dies()
-        else:
-            node.cut_off()
-        if fault.duration_s > self._options.detect_s:
+        match fault.kind:
+            case FaultKind.GPU_UNHEALTHY:
+                node.set_health(0, healthy=False)
+            case FaultKind.LEAVE:
+                node.leave()
+            case FaultKind.CRASH:
+                node.crash()
+            case FaultKind.AGENT_RESTART:
+                node.agent_dies()
+            case FaultKind.SILENCE | FaultKind.REFUSED_TOKEN:
+                node.cut_off()
+            case FaultKind.FREEZE:
+                node.freeze()
+            case FaultKind.JOURNAL_LOST:
+                node.lose_journal()
+            case FaultKind.DISK_FULL:
+                node.fill_disk()
+            case FaultKind.LATE:
+                node.set_delivery(delay_s=fault.delay_s)
+            case FaultKind.DOUBLED:
+                node.set_delivery(repeats=True)
+            case FaultKind.CLOCK:
+                node.set_clock(fault.offset_s, fault.drift_ratio)
+        is_silent = fault.kind in SILENCING and fault.kind is not FaultKind.LEAVE
+        if self._options.lease is None and is_silent and fault.duration_s > self._options.detect_s:
             silent_s = float(self._options.detect_s)
             lost = NodeLost(node_id=node.node_id, silent_s=silent_s, incarnation=node.incarnation)
             self._agenda.after(self._options.detect_s, self._facts.find_lost, lost)
@@ -63,11 +77,28 @@ class Faults:
     def _relieve(self, fault: Fault, incarnation: int) -> None:
         """Trouble ends. A node that was called lost introduces itself anew."""
         node = self._nodes[fault.node_id]
-        if fault.kind is FaultKind.GPU_UNHEALTHY:
-            node.set_health(0, healthy=True)
-        elif node.incarnation != incarnation:
-            return
-        elif fault.kind is FaultKind.SILENCE and fault.duration_s <= self._options.detect_s:
-            node.catch_up()
-        else:
-            node.join()
+        match fault.kind:
+            case FaultKind.GPU_UNHEALTHY:
+                node.set_health(0, healthy=True)
+            case FaultKind.DISK_FULL:
+                node.free_disk()
+            case FaultKind.LATE | FaultKind.DOUBLED:
+                node.set_delivery()
+            case FaultKind.CLOCK:
+                node.set_clock()
+            case _ if node.incarnation != incarnation:
+                return
+            case FaultKind.FREEZE:
+                node.thaw()
+                if fault.duration_s > self._longest_s:
+                    node.join()
+            case FaultKind.SILENCE if fault.duration_s <= self._longest_s:
+                node.catch_up()
+            case _:
+                node.join()
+
+
+def _can_befall(node: Node, kind: FaultKind) -> bool:
+    if kind in (FaultKind.GPU_UNHEALTHY, FaultKind.LEAVE):
+        return node.reachable
+    return node.heard or kind not in SILENCING

@@ -24,12 +24,19 @@ class Lease:
     """Time between the stop of the tasks and their end, within which the lease may be renewed."""
     heartbeat_s: float = 2.0
     """Time between two heartbeats."""
+    rejoins_after_s: float = 10.0
+    """Silence after which an agent that is heard again announces its node anew: it may have been called lost."""
     fenced: bool = True
     """Whether tasks heed the lease. False is for tests alone: it is the fault that they are to find."""
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_s < self.stops_after_s:
             raise ValueError(f"a heartbeat each {self.heartbeat_s} s does not renew a lease of {self.stops_after_s} s")
+        if self.rejoins_after_s > self.lost_after_s:
+            raise ValueError(
+                f"an agent that was silent for {self.lost_after_s} s is lost, and does not announce itself anew before "
+                f"{self.rejoins_after_s} s"
+            )
         if self.kills_after_s > self.lost_after_s:
             # A task that is stopped, but lives, would go on beside the next attempt once its agent is back.
             raise ValueError(f"tasks live up to {self.kills_after_s} s, but are lost after {self.lost_after_s} s")

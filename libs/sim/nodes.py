@@ -8,13 +8,15 @@ tasks. Here those are passed over of which there is nothing new, and that wait f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from libs.contracts.agent import GpuRecovered, GpuUnhealthy, NodeLeaving, NodeLeft, NodeTested
+from libs.contracts.agent import GpuRecovered, GpuUnhealthy, JobExited, NodeLeaving, NodeLeft, NodeTested
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
+from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import CheckGpus
 from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
@@ -28,26 +30,52 @@ from libs.sim.link import Link, Say
 from libs.sim.options import Doom, Options
 from libs.sim.processes import SIGKILL, Gangs, Key, Processes
 
+_WITHOUT_LEASE = Ended(
+    exit_code=None, signal=SIGKILL, outcome="interrupted", stderr_tail="its node had no lease for too long"
+)
+
 
 class Node:
     """One simulated node with its agent. It carries out orders in their order and reports every fact once."""
 
-    def __init__(self, server: Server, agenda: Agenda, options: Options, gangs: Gangs, say: Say) -> None:
+    def __init__(
+        self,
+        server: Server,
+        agenda: Agenda,
+        options: Options,
+        gangs: Gangs,
+        say: Say,
+        find_lost: Callable[[NodeLost], None] = lambda lost: None,
+    ) -> None:
+        """A node without an agent yet.
+
+        Args:
+            say: appends its facts.
+            find_lost: appends that introspection has not heard of it for too long.
+        """
         self.server = server
+        self._find_lost = find_lost
         self.incarnation = 0
         self.tasks: dict[str, Task] = {}
         """What the agent's journal has: tasks that are not seen to have ended, in the order of their launch orders."""
         self._processes: dict[str, Processes] = {}
         self._agenda, self._options, self._gangs = agenda, options, gangs
-        self._link = Link(server.node_id, say)
+        self._link = Link(server.node_id, agenda, say)
         self._unhealthy: list[int] = []
         self._news: dict[str, None] = {}
         """Keys of tasks that have changed, or their processes, since the agent looked at them."""
         self._fetching: dict[str, float] = {}
         """{task key: when the agent first asked for the state that the task is to take over}; ends with the agent."""
-        self._leaving = False
+        self._up = self._frozen = self._full = self._leaving = self._left = False
+        self._journal_lost = False
         self._back_already = False
-        """The node is to join again as soon as it has left."""
+        """The node is to join again as soon as it has left, or has room."""
+        self._beats_since_s: float | None = None
+        """From when on the log has acknowledged its heartbeats; None: it does not."""
+        self._silence = 0
+        """Counts how often it has fallen silent, or was heard again."""
+        self._lease_over = self._lease_ended = False
+        """Its tasks have been stopped, and killed, for want of a lease."""
 
     @property
     def node_id(self) -> str:
@@ -60,23 +88,32 @@ class Node:
         return self._link.open and not self._leaving
 
     @property
+    def heard(self) -> bool:
+        """Whether its heartbeats come to the log, and it is not about to leave."""
+        return self._up and not self._frozen and self._link.connected and not self._leaving
+
+    @property
     def serves(self) -> bool:
         """Whether its agent can be asked for states over the network."""
         return self._link.open
 
     def join(self) -> None:
         """The agent comes up (again): it delivers what it had journalled, names its tasks, and looks after them."""
-        if self._leaving:
+        if self._leaving or self._full:
             self._back_already = True
             return
         link = self._link
         self.incarnation += 1
-        link.agent_up = True
+        self._up, self._frozen, self._left, link.agent_up = True, False, False, True
+        lost = self._rebuild_journal() if self._journal_lost else []
         link.reconnect()
+        self._is_heard_again()
         tasks = [TaskRef(job_id=task.order.job_id, attempt=task.order.attempt) for task in self.tasks.values()]
         link.tell(self.server.joined(self.incarnation, tasks, scales=self._options.scales))
         for index in self._unhealthy:
             link.tell(GpuUnhealthy(node_id=self.node_id, index=index, note="simulated"))
+        for fact in lost:
+            link.tell(fact)
         link.tell_unseen()
         self._news = dict.fromkeys(self.tasks)
         self._read_orders()
@@ -84,16 +121,56 @@ class Node:
     def catch_up(self) -> None:
         """The log can be reached again: deliver facts and read orders that have piled up."""
         self._link.reconnect()
+        self._is_heard_again()
         self._read_orders()
 
     def cut_off(self) -> None:
         """The log cannot be reached from now on; tasks go on, and the agent writes its journal."""
         self._link.connected = False
+        self._falls_silent()
 
     def agent_dies(self) -> None:
         """The tasks go on without an agent that looks after them."""
-        self._link.agent_up = False
+        self._up = self._link.agent_up = False
         self._fetching.clear()
+        self._falls_silent()
+
+    def freeze(self) -> None:
+        """The agent stands still from now on; its tasks go on."""
+        self._frozen, self._link.agent_up = True, False
+        self._falls_silent()
+
+    def thaw(self) -> None:
+        """The agent goes on where it was."""
+        self._frozen = False
+        self._is_heard_again()
+        self._works_again()
+
+    def fill_disk(self) -> None:
+        """The agent can journal nothing from now on; its heart beats."""
+        self._full, self._link.agent_up = True, False
+
+    def free_disk(self) -> None:
+        """There is room for the journal again."""
+        self._full = False
+        if self._back_already and not self._leaving:
+            self._back_already = False
+            self.join()
+        else:
+            self._works_again()
+
+    def lose_journal(self) -> None:
+        """The agent dies, and its journal is gone when it is back."""
+        self._journal_lost = True
+        self.agent_dies()
+
+    def set_delivery(self, delay_s: float = 0.0, *, repeats: bool = False) -> None:
+        """Facts come to the log `delay_s` late from now on, or twice."""
+        self._link.delay_s, self._link.repeats = delay_s, repeats
+
+    def set_clock(self, offset_s: float = 0.0, drift_ratio: float = 0.0) -> None:
+        """The node's clock is ahead of the log by so much from now on, and fast by that part of the time."""
+        self._link.clock.jump(offset_s, drift_ratio)
 
     def crash(self) -> None:
         """The node dies, its tasks with it; the agent finds out when it is back."""
@@ -156,6 +233,83 @@ class Node:
     def finish(self, key: Key) -> None:
         """The task has done its work."""
         self._end(key, Ended(exit_code=0, signal=None, outcome="exited"))
+
+    def _works_again(self) -> None:
+        """The agent, if there is one and it does not stand still, sees what has happened meanwhile."""
+        if not self._up or self._frozen or self._full:
+            return
+        self._link.agent_up = True
+        self._link.tell_unseen()
+        if self.reachable:
+            self._read_orders()
+        else:
+            self._look()
+
+    def _rebuild_journal(self) -> list[Event]:
+        """Know the tasks that have folders. Returns the ends of those that were ordered and have none."""
+        self._journal_lost = False
+        orders = [task.order for key, task in self.tasks.items() if key not in self._processes]
+        self.tasks = {key: processes.adopted() for key, processes in self._processes.items()}
+        return [
+            JobExited(
+                job_id=order.job_id,
+                attempt=order.attempt,
+                node_id=self.node_id,
+                exit_code=None,
+                signal=None,
+                outcome="lost",
+                stderr_tail="simulated: the journal was lost before this task was started",
+            )
+            for order in orders
+        ]
+
+    # The node's lease: renewed by each heartbeat that the log acknowledges, heeded by the shims.
+
+    def _is_heard_again(self) -> None:
+        """The log acknowledges heartbeats: the lease is renewed."""
+        if self._beats_since_s is not None or not self._up or self._frozen or not self._link.connected:
+            return
+        self._beats_since_s, self._silence = self._agenda.now_s, self._silence + 1
+        self._lease_over = self._lease_ended = False
+        for processes in list(self._processes.values()):
+            processes.release()
+
+    def _falls_silent(self) -> None:
+        """No further heartbeat is acknowledged."""
+        lease = self._options.lease
+        if self._beats_since_s is None:
+            return
+        since_s, self._beats_since_s, self._silence = self._beats_since_s, None, self._silence + 1
+        if lease is None:
+            return
+        last_s = self._agenda.now_s - (self._agenda.now_s - since_s) % lease.heartbeat_s
+        plan = [(lease.lost_after_s, self._is_lost)]
+        if lease.fenced:
+            plan += [(lease.stops_after_s, self._stop_tasks), (lease.kills_after_s, self._kill_tasks)]
+        for after_s, action in plan:
+            self._agenda.at(last_s + after_s, self._if_silent, self._silence, action, awaited=False)
+
+    def _if_silent(self, silence: int, action: Callable[[], None]) -> None:
+        """Do it unless the node has been heard of since."""
+        if silence == self._silence:
+            action()
+
+    def _stop_tasks(self) -> None:
+        self._lease_over = True
+        for processes in list(self._processes.values()):
+            processes.fence()
+
+    def _kill_tasks(self) -> None:
+        self._lease_ended = True
+        for processes in list(self._processes.values()):
+            processes.end(_WITHOUT_LEASE)
+
+    def _is_lost(self) -> None:
+        assert self._options.lease is not None
+        if self._left:
+            return  # as it has said
+        silent_s = self._options.lease.lost_after_s
+        self._find_lost(NodeLost(node_id=self.node_id, silent_s=silent_s, incarnation=self.incarnation))
 
     def _end(self, key: Key, ended: Ended) -> None:
         processes = self._processes.get(task_key(*key))
@@ -235,7 +389,7 @@ class Node:
 
     def _act(self, action: Action, key: str, task: Task) -> None:
         if action is Action.LAUNCH:
-            self._processes[key] = Processes(task.order, self._agenda, self._options, self._gangs, self._look_at)
+            self._launch(key, task)
             return
         processes = self._processes[key]
         match action:
@@ -254,6 +408,14 @@ class Node:
             case Action.TAKE_OFF | Action.BRING_BACK:
                 raise AssertionError(f"{action.value}: simulated processes have no driver")
         self._look_again(task, before_s=processes.answer_s)
+
+    def _launch(self, key: str, task: Task) -> None:
+        processes = Processes(task.order, self._agenda, self._options, self._gangs, self._look_at)
+        self._processes[key] = processes
+        if self._lease_over:
+            processes.fence()
+        if self._lease_ended:
+            self._agenda.after(0.0, processes.end, _WITHOUT_LEASE)
 
     def _look_again(self, task: Task, before_s: float = math.inf) -> None:
         """When the patience with the task ends, if that is before its processes do what they were told."""
@@ -296,7 +458,7 @@ class Node:
         """The agent's tasks have ended, or it has waited for that long enough."""
         if not self._leaving or incarnation != self.incarnation:
             return
-        self._leaving = False
+        self._leaving, self._left = False, True
         self._link.tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
         self.agent_dies()
         if self._back_already:

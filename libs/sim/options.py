@@ -19,13 +19,41 @@ class FaultKind(StrEnum):
     CRASH = "crash"
     """The node dies with its tasks and is back after `duration_s`."""
     SILENCE = "silence"
-    """The network is cut for `duration_s`: tasks go on, nothing is heard or said."""
+    """The network is cut for `duration_s`: agent and tasks go on, nothing is heard or said."""
     AGENT_RESTART = "agent_restart"
     """The agent is away for `duration_s` and adopts its tasks when it is back."""
     LEAVE = "leave"
     """The agent shuts down in order, its tasks are ended; it joins again after `duration_s`."""
     GPU_UNHEALTHY = "gpu_unhealthy"
     """The node's first GPU must not be used for `duration_s`."""
+    FREEZE = "freeze"
+    """The agent alone stands still for `duration_s`, as after SIGSTOP: its tasks go on, and nobody looks after them."""
+    REFUSED_TOKEN = "refused_token"
+    """The log takes nothing from the agent for `duration_s`; then it starts anew, with a token that is good."""
+    DISK_FULL = "disk_full"
+    """For `duration_s` the agent can journal nothing, so it takes no orders and says nothing; its heart beats, and shims
+    keep the results of tasks that end. An agent that has died meanwhile starts when there is room."""
+    JOURNAL_LOST = "journal_lost"
+    """The agent is away for `duration_s`; then its journal is gone, or damaged and set aside, and it is made anew from
+    the folders of the tasks."""
+    LATE = "late"
+    """For `duration_s` the node's facts come to the log later by `delay_s`, in their order."""
+    DOUBLED = "doubled"
+    """For `duration_s` each of the node's facts is reported twice, under two ids, as by a journal that was made anew."""
+    CLOCK = "clock"
+    """For `duration_s` the node's clock is wrong: `offset_s` ahead, and `drift_ratio` of the time fast."""
+
+
+SILENCING = (
+    FaultKind.CRASH,
+    FaultKind.SILENCE,
+    FaultKind.AGENT_RESTART,
+    FaultKind.LEAVE,
+    FaultKind.FREEZE,
+    FaultKind.REFUSED_TOKEN,
+    FaultKind.JOURNAL_LOST,
+)
+"""Kinds in which nothing is heard of the node; one at a time befalls it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +64,9 @@ class Fault:
     node_id: str
     kind: FaultKind
     duration_s: float
+    delay_s: float = 0.0
+    offset_s: float = 0.0
+    drift_ratio: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

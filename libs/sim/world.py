@@ -35,7 +35,10 @@ class World:
     def __init__(self, cluster: Cluster, agenda: Agenda, options: Options, throughputs: Throughputs, seed: int) -> None:
         self._agenda, self._options, self._throughputs, self._seed = agenda, options, throughputs, seed
         self.facts = Facts(agenda)
-        self.nodes = {server.node_id: Node(server, agenda, options, self, self.facts.say) for server in cluster.servers}
+        say, find_lost = self.facts.say, self.facts.find_lost
+        self.nodes = {
+            server.node_id: Node(server, agenda, options, self, say, find_lost) for server in cluster.servers
+        }
         self.jobs: dict[str, Job] = {}
         self._witness = Witness(keep=options.keep_log)
         self._places = Places()

@@ -216,9 +216,9 @@ class Scenario:
         """A number that a core decides by."""
         return self.plan(at, SettingChanged(service=service, name=name, value=value, requested_by=OPERATOR))
 
-    def fault(self, kind: FaultKind, node_id: str, *, at: float, for_s: float) -> Self:
-        """Something happens to a node."""
-        self._faults.append(Fault(time_s=at, node_id=node_id, kind=kind, duration_s=for_s))
+    def fault(self, kind: FaultKind, node_id: str, *, at: float, for_s: float, **more: float) -> Self:
+        """Something happens to a node; `more`: other fields of the fault."""
+        self._faults.append(Fault(time_s=at, node_id=node_id, kind=kind, duration_s=for_s, **more))
         return self
 
     def options(self, **fields: Any) -> Self:

@@ -23,11 +23,16 @@ from libs.contracts.gateway import (
 from libs.contracts.jobs import JobClass
 from libs.policies.table import POLICIES
 from libs.sim.clusters import CPUS_PER_GPU, HOST_BYTES_PER_GPU, Cluster, cluster_of
+from libs.sim.leases import Lease
 from libs.sim.options import FailureModel, FaultKind
 from libs.testing.builders import Scenario, Spec
 
 HORIZON_S = 1000.0
 """Requests and faults begin before."""
+
+CLOCKS_COUNT = False
+"""Whether nodes' clocks may be wrong: only where no core takes the present from a fact's own time."""
+FAULTS = tuple(kind for kind in FaultKind if CLOCKS_COUNT or kind is not FaultKind.CLOCK)
 
 times: st.SearchStrategy[float] = st.integers(0, int(HORIZON_S)).map(float)
 spans: st.SearchStrategy[float] = st.integers(1, 200).map(float)
@@ -73,6 +78,13 @@ def failure_models() -> st.SearchStrategy[FailureModel]:
     return st.builds(lambda fail, slow: FailureModel(attempt_failure_ratio=fail, straggler_ratio=slow), ratios, ratios)
 
 
+LEASES = (
+    Lease(),
+    Lease(node_timeout_s=11.0, margin_s=1.0, grace_s=2.0, heartbeat_s=0.5),
+    Lease(node_timeout_s=30.0, margin_s=10.0, grace_s=20.0),
+)
+
+
 def options() -> st.SearchStrategy[dict[str, Any]]:
     """Delays, and whether services lag behind."""
     delays = st.sampled_from([0.0, 0.5, 7.0])
@@ -83,7 +95,7 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
             "suspend_delay_s": delays,
             "resume_delay_s": delays,
             "move_delay_s": st.sampled_from([None, 0.0, 0.5, 7.0]),
-            "detect_s": st.sampled_from([5.0, 30.0]),
+            "lease": st.sampled_from(LEASES),
             "interleaving": st.one_of(st.none(), st.integers(0, 5)),
             "failures": failure_models(),
             "profile_every_s": st.sampled_from([None, None, 20.0]),
@@ -114,8 +126,8 @@ def scenarios(
     if policy:
         scenario.plan(0.0, PolicyChanged(policy=policy, requested_by="op"))
     _draw_policies(draw, scenario)
-    for _ in range(draw(st.integers(0, 4)) if faults else 0):
-        scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(times), for_s=draw(spans))
+    if faults:
+        _draw_faults(draw, scenario, nodes, times, most=4)
     return scenario
 
 
@@ -259,7 +271,16 @@ def _draw_faults(
     most: int = 3,
 ) -> None:
     for _ in range(draw(st.integers(0, most))):
-        scenario.fault(draw(st.sampled_from(FaultKind)), draw(nodes), at=draw(early), for_s=draw(spans))
+        kind, more = draw(st.sampled_from(FAULTS)), {}
+        if kind is FaultKind.LATE:
+            more = {"delay_s": draw(st.sampled_from([0.5, 4.0, 45.0]))}
+        elif kind is FaultKind.CLOCK:
+            more = {"offset_s": draw(OFFSETS), "drift_ratio": draw(st.sampled_from([0.0, 0.0, 0.01, -0.5]))}
+        scenario.fault(kind, draw(nodes), at=draw(early), for_s=draw(spans), **more)
+
+
+OFFSETS = st.sampled_from([-3600.0, -30.0, 2.5, 30.0, 3600.0, 86400.0, 2.3e9])
+"""Seconds by which a clock is ahead: a little, hours, decades."""
 
 
 def _draw_policies(draw: st.DrawFn, scenario: Scenario) -> None:
