@@ -40,6 +40,8 @@ class Granted:
         self._ended: dict[str, float] = {}
         """{job id: latest attempt that is over; infinite: the job has ended}. A grant of one of those crosses with its
         end on the log, and counts for nothing."""
+        self._withdrawals: dict[str, int] = {}
+        """{job id: offset of the last withdrawal of an upgrade}. One that was decided before crosses with it."""
         self._handlers: dict[type[Event], Callable[[Any, int, int], None]] = {
             JobArrived: self._arrived,
             TenantConfigured: self._configured,
@@ -50,7 +52,7 @@ class Granted:
             JobPlaced: self._placed,
             TimeSliceStarted: self._resumed,
             AttemptFailed: self._failed,
-            UpgradeWithdrawn: self._over,
+            UpgradeWithdrawn: self._withdrawn,
             **dict.fromkeys(TERMINAL, self._has_ended),
         }
 
@@ -69,6 +71,8 @@ class Granted:
 
     def _granted(self, event: QuotaGranted | JobUpgraded, offset: int, cause: int) -> None:
         if event.attempt <= self._ended.get(event.job_id, 0):
+            return
+        if isinstance(event, JobUpgraded) and cause < self._withdrawals.get(event.job_id, -1):
             return
         self._claims[event.job_id] = offset, event
         self._returned.pop(event.job_id, None)
@@ -158,6 +162,10 @@ class Granted:
 
     def _has_ended(self, event: Event, offset: int, cause: int) -> None:
         self._ended[event.subject] = inf
+        self._over(event, offset, cause)
+
+    def _withdrawn(self, event: UpgradeWithdrawn, offset: int, cause: int) -> None:
+        self._withdrawals[event.job_id] = offset
         self._over(event, offset, cause)
 
     def _over(self, event: Event, offset: int, cause: int) -> None:

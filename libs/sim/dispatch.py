@@ -83,6 +83,10 @@ class Dispatcher(ABC):
     def behind(self) -> bool:
         """Whether some service has something left to read."""
 
+    @abstractmethod
+    def is_behind(self, name: str) -> bool:
+        """Whether this service has something left to read."""
+
     def next_timer(self) -> tuple[float, str] | None:
         """The earliest wake-up that a service wants, and which service."""
         return self._timers.earliest(self._unread_timers)
@@ -115,6 +119,9 @@ class InOrder(Dispatcher):
 
     @property
     def behind(self) -> bool:
+        return bool(self._queue)
+
+    def is_behind(self, name: str) -> bool:
         return bool(self._queue)
 
     def append(self, envelope: Envelope) -> None:
@@ -153,6 +160,9 @@ class Interleaved(Dispatcher):
     @property
     def behind(self) -> bool:
         return any(self._inboxes.values())
+
+    def is_behind(self, name: str) -> bool:
+        return bool(self._inboxes.get(name))
 
     def append(self, envelope: Envelope) -> None:
         offset, dated = self._log.end, self._log.append(envelope)

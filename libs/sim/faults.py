@@ -16,8 +16,6 @@ class Faults:
 
     def __init__(self, agenda: Agenda, options: Options, seed: int, nodes: Mapping[str, Node], facts: Facts) -> None:
         self._agenda, self._options, self._seed, self._nodes, self._facts = agenda, options, seed, nodes, facts
-        self._longest_s = options.detect_s if options.lease is None else options.lease.rejoins_after_s
-        """A silence after which the node introduces itself anew."""
 
     def plan(self) -> None:
         """Those that the options name."""
@@ -89,13 +87,21 @@ class Faults:
             case _ if node.incarnation != incarnation:
                 return
             case FaultKind.FREEZE:
+                is_long = self._is_long(node, fault)
                 node.thaw()
-                if fault.duration_s > self._longest_s:
+                if is_long:
                     node.join()
-            case FaultKind.SILENCE if fault.duration_s <= self._longest_s:
+            case FaultKind.SILENCE if not self._is_long(node, fault):
                 node.catch_up()
             case _:
                 node.join()
+
+    def _is_long(self, node: Node, fault: Fault) -> bool:
+        """Whether the node may have been called lost by the end of the fault, and so introduces itself anew."""
+        lease = self._options.lease
+        if lease is None:
+            return fault.duration_s > self._options.detect_s
+        return not lease.is_renewed_after(self._agenda.now_s - node.heard_s)
 
 
 def _can_befall(node: Node, kind: FaultKind) -> bool:

@@ -61,6 +61,11 @@ class Link:
         """Whether the agent hears and is heard."""
         return self.agent_up and self.connected
 
+    @property
+    def under_way(self) -> bool:
+        """Whether facts have been reported that are not on the log yet."""
+        return bool(self._facts) or not self.connected or self._due_s > self._agenda.now_s
+
     def tell(self, fact: Event) -> None:
         """Deliver a fact; one that cannot be delivered now is kept, in order."""
         if not self.agent_up:

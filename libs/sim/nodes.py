@@ -17,7 +17,7 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
 from libs.contracts.introspection import NodeLost
-from libs.contracts.placement import CheckGpus
+from libs.contracts.placement import CheckGpus, LaunchTask
 from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
 from libs.node.handover import gpus_taken
@@ -33,6 +33,9 @@ from libs.sim.processes import SIGKILL, Gangs, Key, Processes
 _WITHOUT_LEASE = Ended(
     exit_code=None, signal=SIGKILL, outcome="interrupted", stderr_tail="its node had no lease for too long"
 )
+
+PROOF_LOOK_S = 0.25
+"""How often an agent looks how far placement has come, while the lease of its node waits for that."""
 
 
 class Node:
@@ -74,6 +77,8 @@ class Node:
         """From when on the log has acknowledged its heartbeats; None: it does not."""
         self._silence = 0
         """Counts how often it has fallen silent, or was heard again."""
+        self.heard_s = 0.0
+        """When the last heartbeat was sent that the log has acknowledged."""
         self._lease_over = self._lease_ended = False
         """Its tasks have been stopped, and killed, for want of a lease."""
 
@@ -246,10 +251,17 @@ class Node:
             self._look()
 
     def _rebuild_journal(self) -> list[Event]:
-        """Know the tasks that have folders. Returns the ends of those that were ordered and have none."""
+        """Know the tasks that have folders, as they were ordered and reported. Returns the ends of all others."""
         self._journal_lost = False
         orders = [task.order for key, task in self.tasks.items() if key not in self._processes]
-        self.tasks = {key: processes.adopted() for key, processes in self._processes.items()}
+        self.tasks = {key: _as_reported(task) for key, task in self.tasks.items() if key in self._processes}
+        for order in self._link.orders():
+            if isinstance(order, LaunchTask):
+                orders.append(order)
+            elif isinstance(order, CheckGpus):
+                self._link.keep(order)
+            elif isinstance(order, Order):
+                apply_order(self.tasks, order)
         return [
             JobExited(
                 job_id=order.job_id,
@@ -270,6 +282,25 @@ class Node:
         if self._beats_since_s is not None or not self._up or self._frozen or not self._link.connected:
             return
         self._beats_since_s, self._silence = self._agenda.now_s, self._silence + 1
+        lease = self._options.lease
+        if lease is None or not lease.fenced:
+            return
+        if lease.is_renewed_after(self._agenda.now_s - self.heard_s):
+            self._renew_lease()
+        else:
+            self._lease_over = True
+            self._agenda.at(self._agenda.now_s + PROOF_LOOK_S, self._if_silent, self._silence, self._prove)
+
+    def _prove(self) -> None:
+        """Renew the lease when placement has read that the node is there again, and the agent what follows from it."""
+        if self._link.under_way or not self._link.agent_up or not self._gangs.is_answered():
+            again, action = self._agenda.now_s + PROOF_LOOK_S, self._prove
+        else:
+            # Behind the orders that are on their way already.
+            again, action = self._agenda.now_s, self._renew_lease
+        self._agenda.at(again, self._if_silent, self._silence, action)
+
+    def _renew_lease(self) -> None:
         self._lease_over = self._lease_ended = False
         for processes in list(self._processes.values()):
             processes.release()
@@ -282,15 +313,20 @@ class Node:
         since_s, self._beats_since_s, self._silence = self._beats_since_s, None, self._silence + 1
         if lease is None:
             return
-        last_s = self._agenda.now_s - (self._agenda.now_s - since_s) % lease.heartbeat_s
-        plan = [(lease.lost_after_s, self._is_lost)]
+        heard_s = self._agenda.now_s - (self._agenda.now_s - since_s) % lease.heartbeat_s
+        if not self._lease_over:
+            self.heard_s = heard_s
+        plan = [(heard_s + lease.lost_after_s, self._is_lost)]
         if lease.fenced:
-            plan += [(lease.stops_after_s, self._stop_tasks), (lease.kills_after_s, self._kill_tasks)]
-        for after_s, action in plan:
-            self._agenda.at(last_s + after_s, self._if_silent, self._silence, action, awaited=False)
+            plan += [
+                (self.heard_s + lease.stops_after_s, self._stop_tasks),
+                (self.heard_s + lease.kills_after_s, self._kill_tasks),
+            ]
+        for due_s, action in plan:
+            self._agenda.at(due_s, self._if_silent, self._silence, action, awaited=False)
 
     def _if_silent(self, silence: int, action: Callable[[], None]) -> None:
-        """Do it unless the node has been heard of since."""
+        """Do it unless the node has been heard of, or fallen silent, since."""
         if silence == self._silence:
             action()
 
@@ -464,3 +500,8 @@ class Node:
         if self._back_already:
             self._back_already = False
             self.join()
+
+
+def _as_reported(task: Task) -> Task:
+    """The task as orders and reports on the log have it: what is under way is begun anew."""
+    return replace(task, asked_since_s=None, stopping_since_s=None, yielding=False, reported_at_s=None)

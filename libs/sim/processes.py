@@ -10,7 +10,7 @@ import msgspec
 from libs.contracts.placement import LaunchTask, RestoreTask
 from libs.node.fetching import Answer
 from libs.node.seen import Ended, Report, Seen, Stillness, Takeover
-from libs.node.task import Status, Task, Want, task_key
+from libs.node.task import task_key
 from libs.sim.agenda import Agenda
 from libs.sim.options import Options, TakeoverFailure
 
@@ -55,6 +55,9 @@ class Gangs(Protocol):
     def stopping(self, key: Key) -> None:
         """A task of the gang was told to end, and saves its work."""
 
+    def is_answered(self) -> bool:
+        """Whether placement has read all that nodes have reported up to now."""
+
     def ended(self, key: Key, node_id: str) -> int:
         """The node's task is gone. Returns the steps that the attempt has done."""
 
@@ -76,7 +79,6 @@ class Processes:
         "_still",
         "_turn",
         "answer_s",
-        "gpu_indices",
         "key",
         "loading",
         "node_id",
@@ -98,8 +100,6 @@ class Processes:
         """Of them; `gpus_taken` aside."""
         self.answer_s = 0.0
         """When they will have done what they were told last."""
-        self.gpu_indices = order.gpu_indices
-        """The GPUs that they use, or used last."""
         self.loading = False
         """The state that they are to take over has come in."""
         self._still: bool | None = False
@@ -112,18 +112,6 @@ class Processes:
         gangs.launched(order)
         overhead_s = options.checkpoint_overhead_s if gangs.may_go_on(self.key) else 0.0
         agenda.after(options.start_delay_s + overhead_s, self._unless_fenced, self._start)
-
-    def adopted(self) -> Task:
-        """The task as an agent without a journal finds it in its folder; what had been ordered and not done is lost."""
-        order, gpus, still = self._order, self.gpu_indices, self._still is not False
-        want = Want.SUSPEND if still else Want.RUN
-        task = Task(order=order, want=want, gpu_indices=gpus, wanted_gpus=gpus, partners=order.packed_with)
-        if order.restores and self.seen.takeover.restored:
-            task.status, task.movable = (Status.SUSPENDED if still else Status.RUNNING), True
-        elif order.restores:
-            # Nobody knows any more whose state it is to take over.
-            task.want, task.grace_s = Want.STOP, 0.0
-        return task
 
     def stand_still(self) -> None:
         """They are to stop at their next boundary; until then they make progress."""
@@ -245,7 +233,7 @@ class Processes:
     def _be_back(self, gpu_indices: list[int]) -> None:
         if self._still is False:
             return
-        self._still, self.gpu_indices = False, gpu_indices
+        self._still = False
         self._gangs.resumed(self.key, self.node_id, gpu_indices)
         self._see(acknowledged=True)
         self._changed(self._name)

@@ -28,6 +28,7 @@ from libs.sim.throughputs import NO_THROUGHPUTS, Throughputs
 from libs.sim.workloads import Planned, Workload
 from libs.sim.world import World
 
+PLACEMENT = "placement"
 IDLE_STEPS = 20_000
 """So many timers and background events in a row without any news of a job: the run will never end."""
 LONGEST_LAG_S = 60.0
@@ -67,6 +68,7 @@ class Simulation:
         self.lives, self.searches = Lives(), Searches()
         self.log = Log(self.agenda, self._appended, self.world.order, keep=self.options.keep_log)
         self.dispatcher = self._dispatcher(services)
+        self.world.is_answered = lambda: not self.dispatcher.is_behind(PLACEMENT)
         self._requests = 0
         self._idle_steps = 0
         self._awaited_jobs: dict[str, None] = {}

@@ -6,7 +6,7 @@ train at the same time, or that is trained to its end twice, though the log agre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 DONE = 1e-3
@@ -106,6 +106,10 @@ class Witness:
     def finishes(self, job_id: str) -> list[Stretch]:
         """The stretches that have ended the work of a job: one, if it was done once."""
         return [each for each in self.of(job_id) if each.ends_the_work]
+
+    def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        """The jobs of these whose work has begun, and has not come to its end."""
+        return [job_id for job_id in job_ids if self.of(job_id) and not self.finishes(job_id)]
 
     def gaps(self, job_id: str) -> list[str]:
         """Name the work of a job that is missing before its last stretch, a sentence each.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from libs.contracts.base import Event
 from libs.contracts.gateway import JobArrived
@@ -41,6 +42,8 @@ class World:
         }
         self.jobs: dict[str, Job] = {}
         self._witness = Witness(keep=options.keep_log)
+        self.is_answered: Callable[[], bool] = lambda: True
+        """Whether placement has read all that nodes have reported up to now."""
         self._places = Places()
         widths: dict[str, int] = {}
         for server in cluster.servers:

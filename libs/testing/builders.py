@@ -28,6 +28,7 @@ from libs.inspect.logs import Log, simulated
 from libs.kernel.ids import request_id
 from libs.kernel.service import Service
 from libs.sim.clusters import Cluster, Server, cluster_of
+from libs.sim.leases import Lease
 from libs.sim.options import Fault, FaultKind, Options
 from libs.sim.simulation import Simulation
 from libs.sim.workloads import Planned, Workload, arrival
@@ -220,6 +221,16 @@ class Scenario:
         """Something happens to a node; `more`: other fields of the fault."""
         self._faults.append(Fault(time_s=at, node_id=node_id, kind=kind, duration_s=for_s, **more))
         return self
+
+    @property
+    def node_ids(self) -> list[str]:
+        """Names of the servers, in order."""
+        return [server.node_id for server in self._servers]
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of the nodes."""
+        return self._options.lease
 
     def options(self, **fields: Any) -> Self:
         """Options of the simulation."""

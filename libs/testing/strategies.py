@@ -80,8 +80,8 @@ def failure_models() -> st.SearchStrategy[FailureModel]:
 
 LEASES = (
     Lease(),
-    Lease(node_timeout_s=11.0, margin_s=1.0, grace_s=2.0, heartbeat_s=0.5),
-    Lease(node_timeout_s=30.0, margin_s=10.0, grace_s=20.0),
+    Lease(node_timeout_s=6.0, margin_s=1.0, grace_s=20.0, heartbeat_s=0.5),
+    Lease(node_timeout_s=30.0, margin_s=10.0, grace_s=0.0),
 )
 
 
@@ -255,6 +255,22 @@ def cells_with_guests(draw: st.DrawFn, *, policies: Sequence[str] = tuple(POLICI
     if not quiet:
         _draw_faults(draw, scenario, nodes, early, most=2)
     return scenario
+
+
+@st.composite
+def troubled_cells(draw: st.DrawFn) -> Scenario:
+    """A cell of any kind, with all policies, gangs, moves, slices, rounds and guests, to whose nodes much happens."""
+    cells = [
+        scenarios(),
+        crowded_cells(),
+        crowded_cells(policy="max_min_fairness"),
+        moving_cells(),
+        cells_with_guests(),
+    ]
+    scenario = draw(st.one_of(cells))
+    _draw_faults(draw, scenario, st.sampled_from(scenario.node_ids), st.integers(0, 400).map(float), most=6)
+    # A request after everything else: what goes on although its job has ended is seen to.
+    return scenario.tenant("research", None, at=2 * HORIZON_S)
 
 
 def _draw_long_enough(draw: st.DrawFn, scenario: Scenario) -> None:

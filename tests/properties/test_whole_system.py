@@ -12,22 +12,24 @@ from hypothesis import strategies as st
 from libs.contracts import wire
 from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
-from libs.contracts.placement import JobPlaced, LaunchTask
+from libs.contracts.introspection import NodeLost
+from libs.contracts.placement import JobPlaced, JobSucceeded, LaunchTask
 from libs.inspect.conservation import conservation
 from libs.inspect.sentences import sentence
 from libs.inspect.verify import verify
 from libs.kernel.machine import Machine
 from libs.sim.simulation import Simulation
+from libs.sim.witness import Stretch
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.purity import watched
 from libs.testing.standing import none_is_left_standing
-from libs.testing.strategies import crowded_cells, scenarios
+from libs.testing.strategies import crowded_cells, scenarios, troubled_cells
 from services.placement.core.lifecycle.standing import Standing, standing
 from services.placement.core.lifecycle.transitions import CHANGES
 from services.placement.core.state import State as PlacementState
 from services.placement.service import SERVICE as PLACEMENT
 from services.roster import SERVICES
-from tests.properties.effort import few_examples, whole_system
+from tests.properties.effort import few_examples, under_faults, whole_system
 
 WATCHED = tuple(watched(service) for service in SERVICES)
 
@@ -55,10 +57,58 @@ def every_job_has_ended(simulation: Simulation) -> None:
     ended = [event.job_id for event in events(simulation, *TERMINAL)]
     assert sorted(ended) == sorted(job.job_id for job in simulation.workload.jobs)
     books = conservation(simulation.records())
-    assert books.violations == []
+    assert books.violations == [], books.violations
     assert books.gpus_held == 0
     assert books.jobs_total == len(ended)
     none_is_left_standing(simulation)
+
+
+def live_through(scenario: Scenario) -> Simulation:
+    """Run to the end with all checks: of the cores, of the log, of its audit, and of what the tasks have witnessed."""
+    simulation = checked_run(scenario)
+    every_job_has_ended(simulation)
+    every_decision_is_derived_again(simulation)
+    all_work_is_done_once(simulation)
+    return simulation
+
+
+def every_decision_is_derived_again(simulation: Simulation) -> None:
+    """By the audit, from the log alone."""
+    result = verify(log_of(simulation), SERVICES)
+    assert result.ok, "\n".join(result.first.lines() if result.first else [])
+    assert result.pending == 0
+    assert result.state_hashes == {name: replica.state_hash for name, replica in simulation.replicas.items()}
+
+
+def all_work_is_done_once(simulation: Simulation) -> None:
+    """The tasks' own record: no two attempts at a time, nothing after the end, from each checkpoint to the end once."""
+    witness = simulation.world.witness()
+    for stretch in witness.stretches:
+        note(f"witness: {stretch}")
+    ends_s = {r.envelope.event.subject: r.appended_at_s for r in simulation.records() if is_end(r.envelope.event)}
+    assert witness.overlaps() == [], witness.overlaps()
+    assert witness.after(ends_s) == [], witness.after(ends_s)
+    succeeded = [event.job_id for event in events(simulation, JobSucceeded)]
+    for job_id in (job.job_id for job in simulation.workload.jobs):
+        assert witness.gaps(job_id) == [], witness.gaps(job_id)
+        repeated = [stretch for stretch in witness.finishes(job_id)[:-1] if not is_excused(simulation, stretch)]
+        assert repeated == [], f"done to its end more than once: {', '.join(map(str, repeated))}"
+    assert witness.unfinished(succeeded) == [], witness.unfinished(succeeded)
+
+
+def is_end(event: Event) -> bool:
+    """Whether a job has ended by it."""
+    return type(event) in TERMINAL
+
+
+def is_excused(simulation: Simulation, stretch: Stretch) -> bool:
+    """Whether nobody can know that the work has been done: a node was lost between its end and the report of it."""
+    return any(
+        isinstance(record.envelope.event, NodeLost)
+        and record.envelope.event.node_id in stretch.nodes
+        and record.appended_at_s >= stretch.to_s
+        for record in simulation.records()
+    )
 
 
 def encoded(simulation: Simulation) -> list[tuple[wire.Headers, bytes]]:
@@ -92,14 +142,16 @@ def test_jobs_change_their_state_as_the_table_of_placement_says(scenario: Scenar
     assert {change for change, times in seen.items() if times} <= allowed
 
 
+@under_faults
+@given(troubled_cells())
+def test_whatever_happens_to_nodes_each_job_ends_once_and_is_trained_once(scenario: Scenario):
+    live_through(scenario)
+
+
 @whole_system
 @given(scenarios())
 def test_every_decision_can_be_derived_again(scenario: Scenario):
-    simulation = checked_run(scenario)
-    result = verify(log_of(simulation), SERVICES)
-    assert result.ok, "\n".join(result.first.lines() if result.first else [])
-    assert result.pending == 0
-    assert result.state_hashes == {name: replica.state_hash for name, replica in simulation.replicas.items()}
+    every_decision_is_derived_again(checked_run(scenario))
 
 
 @whole_system
