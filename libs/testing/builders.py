@@ -6,6 +6,8 @@ log = Scenario().servers(v100=8).job("a", gpus=4, runs_s=100).cancel("a", at=50)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -231,6 +233,15 @@ class Scenario:
     def lease(self) -> Lease | None:
         """The lease of the nodes."""
         return self._options.lease
+
+    def with_right_clocks(self) -> Scenario | None:
+        """The same cell, but all of its clocks are right; None: they are here, too."""
+        wrong = [fault for fault in self._faults if fault.offset_s or fault.drift_ratio]
+        if not wrong:
+            return None
+        other = copy(self)
+        other._faults = [replace(fault, offset_s=0.0, drift_ratio=0.0) for fault in self._faults]
+        return other
 
     def options(self, **fields: Any) -> Self:
         """Options of the simulation."""

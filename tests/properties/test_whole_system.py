@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 
 from hypothesis import given, note
 from hypothesis import strategies as st
@@ -31,6 +32,8 @@ from services.placement.service import SERVICE as PLACEMENT
 from services.roster import SERVICES
 from tests.properties.effort import few_examples, under_faults, whole_system
 
+LONGEST_S = 20_000.0
+"""Time by which all jobs of a history have ended, however much they are disturbed."""
 WATCHED = tuple(watched(service) for service in SERVICES)
 
 
@@ -69,7 +72,24 @@ def live_through(scenario: Scenario) -> Simulation:
     every_job_has_ended(simulation)
     every_decision_is_derived_again(simulation)
     all_work_is_done_once(simulation)
+    assert simulation.now_s < LONGEST_S, f"it took {simulation.now_s} s"
+    no_clock_of_a_node_decides(scenario, simulation)
     return simulation
+
+
+def no_clock_of_a_node_decides(scenario: Scenario, simulation: Simulation) -> None:
+    """Were all clocks right, the services would have decided the same at the same times."""
+    other = scenario.with_right_clocks()
+    if other is None:
+        return
+    with_right_clocks = other.run(SERVICES)
+    for log, expected in (
+        (simulation.log.control, with_right_clocks.log.control),
+        (simulation.log.orders, with_right_clocks.log.orders),
+    ):
+        for here, there in zip_longest(log, expected):
+            assert here is not None and there is not None, f"only with wrong clocks, or only without: {here or there}"
+            assert (here.id, here.event) == (there.id, there.event), f"{here} for the sake of a clock, not {there}"
 
 
 def every_decision_is_derived_again(simulation: Simulation) -> None:
