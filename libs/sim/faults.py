@@ -1,4 +1,4 @@
-"""What befalls nodes: crashes, lost networks, GPUs that are out of order, agents that end or stand still, full disks."""
+"""What befalls nodes: crashes, lost networks, broken GPUs, agents that end or stand still, full disks, wrong clocks."""
 
 from __future__ import annotations
 

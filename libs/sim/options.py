@@ -27,11 +27,11 @@ class FaultKind(StrEnum):
     GPU_UNHEALTHY = "gpu_unhealthy"
     """The node's first GPU must not be used for `duration_s`."""
     FREEZE = "freeze"
-    """The agent alone stands still for `duration_s`, as after SIGSTOP: its tasks go on, and nobody looks after them."""
+    """The agent alone stands still for `duration_s`, as after SIGSTOP; its tasks go on, and nobody sees to them."""
     REFUSED_TOKEN = "refused_token"
     """The log takes nothing from the agent for `duration_s`; then it starts anew, with a token that is good."""
     DISK_FULL = "disk_full"
-    """For `duration_s` the agent can journal nothing, so it takes no orders and says nothing; its heart beats, and shims
+    """For `duration_s` the agent can journal nothing: it takes no orders and says nothing; its heart beats, and shims
     keep the results of tasks that end. An agent that has died meanwhile starts when there is room."""
     JOURNAL_LOST = "journal_lost"
     """The agent is away for `duration_s`; then its journal is gone, or damaged and set aside, and it is made anew from
@@ -39,7 +39,7 @@ class FaultKind(StrEnum):
     LATE = "late"
     """For `duration_s` the node's facts come to the log later by `delay_s`, in their order."""
     DOUBLED = "doubled"
-    """For `duration_s` each of the node's facts is reported twice, under two ids, as by a journal that was made anew."""
+    """For `duration_s` each of the node's facts is reported twice, under two ids, as from a journal made anew."""
     CLOCK = "clock"
     """For `duration_s` the node's clock is wrong: `offset_s` ahead, and `drift_ratio` of the time fast."""
 

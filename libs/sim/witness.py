@@ -1,4 +1,4 @@
-"""The record that simulated tasks keep of themselves, as a script that appends to a file: neither services nor audit read it.
+"""The record that simulated tasks keep of themselves, as a script that appends to a file; no service reads it.
 
 It is about what has happened to the work, not about what was decided or reported: it shows a job that two attempts
 train at the same time, or that is trained to its end twice, though the log agrees with itself.

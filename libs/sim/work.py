@@ -196,9 +196,7 @@ class Attempt:
     @property
     def complete(self) -> bool:
         """Whether all tasks run, so that there is progress."""
-        return (
-            not self.broken and len(self.nodes) == self.width and all(self.nodes.values()) and not self.fenced
-        )
+        return not self.broken and len(self.nodes) == self.width and all(self.nodes.values()) and not self.fenced
 
     @property
     def steps(self) -> int:

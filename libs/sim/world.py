@@ -37,9 +37,7 @@ class World:
         self._agenda, self._options, self._throughputs, self._seed = agenda, options, throughputs, seed
         self.facts = Facts(agenda)
         say, find_lost = self.facts.say, self.facts.find_lost
-        self.nodes = {
-            server.node_id: Node(server, agenda, options, self, say, find_lost) for server in cluster.servers
-        }
+        self.nodes = {server.node_id: Node(server, agenda, options, self, say, find_lost) for server in cluster.servers}
         self.jobs: dict[str, Job] = {}
         self._witness = Witness(keep=options.keep_log)
         self.is_answered: Callable[[], bool] = lambda: True

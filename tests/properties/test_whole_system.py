@@ -58,7 +58,9 @@ def checked_run(scenario: Scenario, look: Callable[[Simulation], object] = hold)
 def every_job_has_ended(simulation: Simulation) -> None:
     """Once each, and the books balance."""
     ended = [event.job_id for event in events(simulation, *TERMINAL)]
-    assert sorted(ended) == sorted(job.job_id for job in simulation.workload.jobs)
+    waiting = [job.job_id for job in simulation.workload.jobs if job.job_id not in ended]
+    assert waiting == [], f"{', '.join(waiting)} have not ended"
+    assert len(ended) == len(simulation.workload.jobs), f"jobs have ended more than once: {ended}"
     books = conservation(simulation.records())
     assert books.violations == [], books.violations
     assert books.gpus_held == 0

@@ -5,8 +5,16 @@ from __future__ import annotations
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.gateway import NodeDrainRequested, TenantConfigured
-from libs.contracts.placement import AttemptFailed, JobPlaced, JobQueued, JobSucceeded, NodeCordoned, NodeReturned
-from libs.contracts.quota import QuotaGranted, QuotaReclaimed, Victim
+from libs.contracts.placement import (
+    AttemptFailed,
+    JobPlaced,
+    JobQueued,
+    JobSucceeded,
+    NodeCordoned,
+    NodeReturned,
+    UpgradeWithdrawn,
+)
+from libs.contracts.quota import JobUpgraded, QuotaGranted, QuotaReclaimed, Victim
 from libs.contracts.reasons import Reason
 from libs.inspect.granted import Granted
 from libs.testing.core_case import arrival, node
@@ -120,3 +128,22 @@ def test_a_grant_that_crosses_with_the_end_of_its_job_or_attempt_counts_for_noth
     failed = AttemptFailed(job_id="x", attempt=1, node_id="n1", exit_code=1, signal=None, outcome="exited", reason=SAID)
     assert wrongs(*events, failed, granted("x", 2), granted("y", 2)) == []
     assert len(wrongs(*events, failed, granted("x", 2, attempt=2), granted("y", 2))) == 1
+
+
+def test_an_upgrade_that_crosses_with_its_withdrawal_counts_for_nothing():
+    """Quota decided it before it had read that the job stays a guest, and granted the room to another one then."""
+    found: list[str] = []
+    books = Granted(found.append)
+    upgraded = JobUpgraded(job_id="x", attempt=1, tenant="a", gpus=1, reason=SAID)
+    withdrawn = UpgradeWithdrawn(job_id="x", attempt=1, reason=SAID)
+    limit = TenantConfigured(tenant="a", gpu_limit=1, requested_by="op")
+    for offset, (event, cause) in enumerate(
+        [
+            *((each, -1) for each in (node("n1", 2), limit, *arrivals("x", "y"))),
+            (withdrawn, 3),
+            (upgraded, 3),
+            (granted("y"), 4),
+        ]
+    ):
+        books.take(event, offset, cause)
+    assert found == []
