@@ -30,10 +30,6 @@ from libs.testing.builders import Scenario, Spec
 HORIZON_S = 1000.0
 """Requests and faults begin before."""
 
-CLOCKS_COUNT = False
-"""Whether nodes' clocks may be wrong: only where no core takes the present from a fact's own time."""
-FAULTS = tuple(kind for kind in FaultKind if CLOCKS_COUNT or kind is not FaultKind.CLOCK)
-
 times: st.SearchStrategy[float] = st.integers(0, int(HORIZON_S)).map(float)
 spans: st.SearchStrategy[float] = st.integers(1, 200).map(float)
 
@@ -287,7 +283,7 @@ def _draw_faults(
     most: int = 3,
 ) -> None:
     for _ in range(draw(st.integers(0, most))):
-        kind, more = draw(st.sampled_from(FAULTS)), {}
+        kind, more = draw(st.sampled_from(FaultKind)), {}
         if kind is FaultKind.LATE:
             more = {"delay_s": draw(st.sampled_from([0.5, 4.0, 45.0]))}
         elif kind is FaultKind.CLOCK:

@@ -9,7 +9,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from libs.contracts.envelope import Envelope
 from libs.kernel.replica import Replica
 from libs.testing.builders import Scenario
-from libs.testing.strategies import CLOCKS_COUNT
 from tests.properties.campaign import BATCH, histories
 from tests.properties.test_whole_system import live_through
 
@@ -46,12 +44,9 @@ def test_no_fence():
     assert "s at the same time: attempt" in found(without_fence)
 
 
-@pytest.mark.skipif(not CLOCKS_COUNT, reason="the present of cores is still that of their inputs' sources")
 def test_timers_by_the_clocks_of_sources(monkeypatch: pytest.MonkeyPatch):
-    said_s = attrgetter("said_s")
-
     def present_at(replica: Replica[Any], envelope: Envelope) -> float:
-        return max(replica.now_s, envelope.time_s if said_s(envelope) is None else said_s(envelope))
+        return max(replica.now_s, envelope.time_s if envelope.said_s is None else envelope.said_s)
 
     monkeypatch.setattr(Replica, "present_at", present_at)
     assert "for the sake of a clock" in found()
