@@ -8,6 +8,7 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.introspection import JobStuck
 from libs.lifecycle.awaited import Books
 from libs.lifecycle.stuck import STUCK_AFTER_S, Watch
+from libs.sim.options import FaultKind
 from libs.sim.simulation import Simulation
 
 PROMPT_S, LAGGING_S = 100.0, 900.0
@@ -18,7 +19,10 @@ that, because what they say late bears the time of what they have read."""
 def none_is_left_standing(simulation: Simulation) -> None:
     """Asserts that no job of the run stood for too long at any moment."""
     lags = simulation.options.interleaving is not None
-    found = left_standing(simulation.log.control, LAGGING_S if lags else PROMPT_S)
+    # An agent without room, or whose facts are late, is heard and takes no orders: its tasks do wait for it as long.
+    full_s = sum(fault.duration_s for fault in simulation.options.faults if fault.kind is FaultKind.DISK_FULL)
+    late_s = max((fault.delay_s for fault in simulation.options.faults), default=0.0)
+    found = left_standing(simulation.log.control, (LAGGING_S if lags else PROMPT_S) + full_s + late_s)
     assert not found, [f"{each.job_id}, awaited of {each.owed_by}: {each.reason.message}" for each in found]
 
 
