@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from libs.testing.disks import disk
 from libs.testing.effort import load_profile
 
 WORKERS_PER_CORE, MOST_WORKERS = 2, 16
@@ -42,3 +45,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from libs.testing.scheduling import rank
 
         items.sort(key=lambda item: rank(item.path))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of 16 MiB, in memory."""
+    with disk(tmp_path / "small", 16 << 20) as folder:
+        yield folder

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import pytest
 
 from libs.bus import codec
 from libs.bus.connect import connect
@@ -17,37 +13,11 @@ from libs.bus.port import LogFull, Outgoing, Partition, TopicLayout
 from libs.cli.doctor import Finding, disks_of
 from libs.client import Client
 from libs.contracts.base import Topic
+from libs.testing.disks import fill
 from tests.integration.gateway_cell import CONTROL, Cell, eventually, running_cell
 
-DISK_BYTES = 8 << 20
 RESERVE_BYTES = 2 << 20
 SHOT = b"x" * 4096
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, in memory."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def fill(folder: Path, leave: int = 0) -> Path:
-    """A file that takes what is free, but for `leave` bytes."""
-    ballast = folder / "ballast"
-    free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
-    with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, free - leave)
-    return ballast
 
 
 async def jobs_on_log(cell: Cell) -> list[str]:
