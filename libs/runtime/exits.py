@@ -5,6 +5,8 @@ from __future__ import annotations
 OK = 0
 USAGE = 64
 """Unknown service, or arguments that make no sense."""
+NO_ROOM = 69
+"""A disk has no room for what the process has to write: it goes on where it was once there is some, started again."""
 CORE_FAILED = 70
 """A control record cannot be decoded or handled. A restart stops at the same record: an operator must look."""
 FENCED = 75

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from libs.bus.connect import connect
 from libs.bus.port import Bus, BusError, Fenced, TopicLayout
 from libs.runtime import exits, log
+from libs.runtime.disk_room import lacks_room
 from libs.runtime.exits import CoreFailed, StopRequested
 from libs.runtime.log import fields
 from libs.runtime.patience import Patience
@@ -45,7 +46,13 @@ def read_settings(cls: type[S] = Settings) -> S:  # type: ignore[assignment]
 def run(work: Work, service: str, settings: Settings) -> int:
     """Run `work` until it ends or SIGTERM or SIGINT comes; returns the process's exit code."""
     log.setup(service, settings.log_level)
-    return asyncio.run(_run(work))
+    try:
+        return asyncio.run(_run(work))
+    except Exception as error:
+        if not lacks_room(error, settings.state_dir):
+            raise
+        logger.critical("a disk has no room", extra=fields(error=error))
+        return exits.NO_ROOM
 
 
 async def _run(work: Work) -> int:

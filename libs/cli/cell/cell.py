@@ -26,6 +26,8 @@ from libs.cli.cell.plan import CellPlan, Command
 from libs.cli.cell.ports import refuse_taken
 from libs.cli.cell.start_deadline import READY_WITHIN_S, StartDeadline
 from libs.runtime.cell_key import ensure_key
+from libs.runtime.disk_room import FULL_BYTES, free_bytes
+from libs.runtime.exits import NO_ROOM
 
 TEND_EVERY_S = 0.1
 AGENTS_END_WITHIN_S, SERVICES_END_WITHIN_S = 35.0, 10.0
@@ -218,15 +220,22 @@ class Cell:
 
     def _start_again(self) -> None:
         for name, child in self.children.items():
-            status = child.tend()
+            status = child.tend(self._has_room)
             if status is None:
+                continue
+            if child.is_over:
+                self._say(f"{name} ended with status {status}: another one works in its place; it is not started again")
                 continue
             if child.is_hopeless:
                 raise CellError(
                     f"{name} has ended with status {status} soon after its start, {child.quick_ends} times in a row; "
                     f"the cell is ended\n{self._last_words(name)}"
                 )
-            self._say(f"{name} ended with status {status}; it is started again")
+            waits = "" if status != NO_ROOM and self._has_room() else ", for the disk has no room"
+            self._say(f"{name} ended with status {status}{waits}; it is started again")
+
+    def _has_room(self) -> bool:
+        return free_bytes(self.plan.state_dir) >= FULL_BYTES
 
     def _create_topics(self) -> None:
         deadline = StartDeadline(time.monotonic())

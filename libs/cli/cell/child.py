@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from libs.cli.cell.plan import Command
+from libs.runtime.exits import FENCED, NO_ROOM
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
 SETTLED_AFTER_S = 10.0
@@ -37,6 +39,8 @@ class Child:
         self.restarts = 0
         self.quick_ends = 0
         """How often in a row it has ended by itself, with a status other than 0, before it had settled."""
+        self.is_over = False
+        """It has ended with FENCED: another instance works in its place, and it is not started again."""
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._delay_s = FIRST_DELAY_S
@@ -61,13 +65,17 @@ class Child:
             )
         self._started_at = time.monotonic()
 
-    def tend(self) -> int | None:
+    def tend(self, has_room: Callable[[], bool] = lambda: True) -> int | None:
         """Start the process again when it has died and its delay is over.
+
+        Args:
+            has_room: whether the disk has room for what it needs to begin. Without it it ends for want of that, for
+                which it is to blame as little as for a signal.
 
         Returns:
             The exit status of a process that was found dead just now, else None.
         """
-        if self._process is None or self.pid is not None:
+        if self._process is None or self.pid is not None or self.is_over:
             return None
         now = time.monotonic()
         if not self._due_at:
@@ -75,10 +83,12 @@ class Child:
             if settled:
                 self._delay_s = FIRST_DELAY_S
             # A signal comes from outside, and says nothing of what the next start would come to.
-            gave_up = self._process.returncode > 0 and not settled
+            status = self._process.returncode
+            self.is_over = status == FENCED
+            gave_up = status > 0 and not settled and status != NO_ROOM and has_room()
             self.quick_ends = self.quick_ends + 1 if gave_up else 0
             self._due_at, self._delay_s = now + self._delay_s, min(LONGEST_DELAY_S, 2 * self._delay_s)
-            return self._process.returncode
+            return status
         if now >= self._due_at:
             self._due_at = 0.0
             self.restarts += 1

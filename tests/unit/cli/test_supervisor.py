@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from libs.cli.cell import Cell, CellError, CellPlan
 from libs.cli.cell.child import QUICK_ENDS, Child
 from libs.cli.cell.plan import Command
 from libs.cli.cell.ports import refuse_taken
+from libs.testing.disks import fill
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -92,6 +94,71 @@ def test_a_process_that_gives_up_again_and_again_ends_the_cell_with_its_last_wor
     assert said.count("quota ended with status 7; it is started again") == 2
 
 
+class EndsWith(CellPlan):
+    """Its only service ends at once, with the setting STATUS, until there is a file `go`."""
+
+    def services(self) -> list[Command]:
+        script = 'echo x >> "$0/starts"; [ -e "$0/go" ] && exec sleep 60; exit $STATUS'
+        return [Command("quota", ["sh", "-c", script, str(self.state_dir)], self.environment())]
+
+
+def starts(cell: Cell, state_dir: Path, least: int) -> int:
+    """How often the service was started, once that was so often."""
+    path = state_dir / "starts"
+    while not path.exists() or len(path.read_text().split()) < least:
+        cell.require_supervisor()
+        time.sleep(0.01)
+    return len(path.read_text().split())
+
+
+@contextmanager
+def supervised(plan: CellPlan, said: list[str]) -> Iterator[Cell]:
+    """A cell that is supervised, and never ready."""
+    cell = Cell(plan, said.append)
+    cell._work.start()
+    try:
+        for command in plan.services():
+            cell._add(command)
+        yield cell
+    finally:
+        cell.stop()
+
+
+@pytest.mark.parametrize("status", [69, 1])
+def test_a_process_that_ends_for_want_of_room_is_started_again_until_there_is_some(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, status: int
+):
+    """It says so by its status, or the disk does."""
+    monkeypatch.setattr("libs.cli.cell.child.LONGEST_DELAY_S", 0.05)
+    plan = EndsWith(state_dir=small_disk, agents=0, gateway_port=free_port(), settings={"STATUS": str(status)})
+    said = list[str]()
+    (small_disk / "logs").mkdir()
+    (small_disk / "starts").write_text("x\n")
+    if status != 69:
+        fill(small_disk)
+    with supervised(plan, said) as cell:
+        starts(cell, small_disk, 3 * QUICK_ENDS)
+        (small_disk / "go").touch()
+        while not cell.pids():
+            time.sleep(0.01)
+    assert f"quota ended with status {status}, for the disk has no room; it is started again" in said
+
+
+def test_a_process_that_another_one_has_replaced_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("libs.cli.cell.child.FIRST_DELAY_S", 0.01)
+    plan, said = (
+        EndsWith(state_dir=tmp_path, agents=0, gateway_port=free_port(), settings={"STATUS": "75"}),
+        list[str](),
+    )
+    (tmp_path / "logs").mkdir()
+    with supervised(plan, said) as cell:
+        while not said:
+            time.sleep(0.01)
+        time.sleep(0.5)  # many times as long as the delay of a start
+        assert starts(cell, tmp_path, 1) == 1
+    assert said == ["quota ended with status 75: another one works in its place; it is not started again"]
+
+
 def test_a_process_that_is_killed_again_and_again_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("libs.cli.cell.child.LONGEST_DELAY_S", 0.0)
     monkeypatch.setattr("libs.cli.cell.child.FIRST_DELAY_S", 0.0)
@@ -139,5 +206,5 @@ def test_a_port_of_another_cell_is_refused_with_that_cell(tmp_path: Path):
 def test_a_supervisor_that_fails_later_ends_the_waiting(tmp_path: Path):
     cell = Cell(CellPlan(state_dir=tmp_path, agents=0, gateway_port=free_port()))
     with pytest.raises(CellError, match="ZeroDivisionError"), cell:
-        cell.children["quota"].tend = lambda: 1 // 0  # type: ignore[method-assign]
+        cell.children["quota"].tend = lambda *_: 1 // 0  # type: ignore[method-assign]
         cell.wait()
