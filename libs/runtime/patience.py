@@ -29,6 +29,8 @@ class Patience:
         self._wait_s = first_s
         self.waiting = False
         """The log is away now."""
+        self.waits = 0
+        """How often it was found away."""
 
     async def outlast(self, call: Callable[[], Awaitable[T]], what: str) -> T:
         """Do `call`, again and again while the log cannot be reached. `call` must be safe to repeat.
@@ -54,6 +56,7 @@ class Patience:
         """
         log.warning("the log cannot be reached", extra=fields(doing=what, error=error, retry_in_s=self._wait_s))
         self.waiting = True
+        self.waits += 1
         if await within(self._stop, self._wait_s):
             raise StopRequested(what)
         self._wait_s = min(self._wait_s * 2, self._longest_s)

@@ -11,7 +11,7 @@ import pytest
 
 from libs.bus import codec
 from libs.bus.connect import connect
-from libs.bus.port import BusUnavailable, Outgoing, TopicLayout
+from libs.bus.port import BusUnavailable, LogFull, Outgoing, TopicLayout
 from libs.contracts.admission import JobHeldBack
 from libs.contracts.agent import NodeHeartbeat, NodeLeft
 from libs.contracts.base import Event, Topic
@@ -146,23 +146,19 @@ async def test_a_job_of_which_nothing_is_said_is_stuck_once_over_restarts_until_
     assert len(await cell.said(JobStuck)) == 1
 
 
-async def test_a_clock_that_is_set_back_makes_no_node_live_longer(cell: Cell, monkeypatch: pytest.MonkeyPatch):
-    await cell.give(node("n1", 1), node("n2", 1))
-    real = time.time
-    async with cell.ingest():
-        await cell.beat(0.5, "n1", "n2")
-        monkeypatch.setattr(time, "time", lambda: real() - 3600.0)
-        await cell.beat_until_lost(1, "n1")
-    assert [event.node_id for event in await cell.said(NodeLost)] == ["n2"]
-
-
-async def test_an_outage_of_the_log_is_no_silence_of_the_nodes(cell: Cell):
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [("read", BusUnavailable("no broker (injected)")), ("commit", LogFull("the disk is full (injected)"))],
+)
+async def test_an_outage_of_the_log_is_no_silence_of_the_nodes(cell: Cell, operation: str, error: BusUnavailable):
+    """Nor is a log that can be read and takes nothing."""
     timeout_s = 10.0  # a busy machine lengthens the pauses, and may by four times
     await cell.give(node("n1", 1))
     async with cell.ingest(timeout_s):
         for _ in range(5):
             await asyncio.sleep(timeout_s / 4)
-            cell.bus.faults.fail("read", BusUnavailable("no broker (injected)"))
+            cell.bus.faults.fail(operation, error)
+        await cell.beat(timeout_s / 2, "n1")
         assert await cell.said(NodeLost) == []
         await cell.beat_until_lost(1)
     assert len(await cell.said(NodeLost)) == 1

@@ -226,6 +226,13 @@ class Ingest:
         return self._control.interruptions + sum(tail.interruptions for tail in self._tails)
 
     async def _report_lost(self, now_s: float) -> None:
+        if self._liveness.doubts(self._control.state.nodes, now_s):
+            # Heartbeats cannot come while the log can be read and takes nothing, as on a full disk.
+            waits = self._committer.patience.waits
+            await self._commit([], {}, anyway=True)
+            if self._committer.patience.waits != waits:
+                now_s = self._clock.now_s()
+                self._liveness.not_listening(now_s)
         lost = self._liveness.lost(self._control.state.nodes, now_s)
         for event in lost:
             log.warning("node is lost", extra=fields(node=event.node_id, silent_s=event.silent_s))
@@ -315,8 +322,9 @@ class Ingest:
             return fact
         return await with_stacks(fact, self._agents, [state.agent(node_id) for node_id in running.gpus])
 
-    async def _commit(self, outputs: list[Outgoing], offsets: dict[Partition, int]) -> None:
-        if not outputs and not offsets:
+    async def _commit(self, outputs: list[Outgoing], offsets: dict[Partition, int], *, anyway: bool = False) -> None:
+        """`anyway`: also without anything to commit, to see whether the log takes it."""
+        if not outputs and not offsets and not anyway:
             return
         async with self._committing:
             await self._committer.commit_numbered(outputs, offsets)

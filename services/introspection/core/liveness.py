@@ -43,6 +43,20 @@ class Liveness:
         self._heard_s[node_id] = now_s
         self._claimed_s[node_id] = min(LONGEST_S, lost_after_s or 0.0)
 
+    def doubts(self, nodes: Mapping[str, int], now_s: float) -> bool:
+        """Whether a node has been silent for half its time-out: it is time to see whether the log takes anything.
+
+        Args:
+            nodes: as of `lost`.
+            now_s: the listener's time.
+        """
+        self._meet(nodes, now_s)
+        return any(
+            now_s - max(self._heard_s[node_id], self._listening_since_s) >= self._timeout_s / 2
+            for node_id, incarnation in nodes.items()
+            if self._reported.get(node_id, 0) < incarnation
+        )
+
     def lost(self, nodes: Mapping[str, int], now_s: float) -> list[NodeLost]:
         """The nodes to be given up now, each once per incarnation, in order of their ids.
 

@@ -78,3 +78,13 @@ def test_one_id_per_incarnation(liveness: Liveness):
     first, second = (envelope(event, 20.0) for event in liveness.lost(NODES, 20.0))
     assert first.id != second.id
     assert (first.time_s, first.source) == (20.0, "introspection")
+
+
+def test_half_a_time_out_of_silence_raises_doubts(liveness: Liveness):
+    assert not liveness.doubts(NODES, 0.0)
+    assert not liveness.doubts(NODES, 9.9) and liveness.doubts(NODES, 10.0)
+    liveness.heard("n1", 10.0)
+    assert liveness.doubts(NODES, 10.0)
+    assert lost(liveness, 20.0) == [("n2", 1, 20.0)]
+    liveness.heard("n1", 20.0)
+    assert not liveness.doubts(NODES, 20.0), "of a node that is lost there is none"
