@@ -100,7 +100,8 @@ class NodeLeft(Event, frozen=True, kw_only=True):
 
 @event("gpu.unhealthy.v1", owner=OWNER, subject="node_id")
 class GpuUnhealthy(Event, frozen=True, kw_only=True):
-    """The GPU must not get new work (uncorrected ECC errors, fallen off the bus)."""
+    """The GPU must not get new work: uncorrected ECC errors, fallen off the bus, or no room on the node's disk for what
+    a task's end takes (`note` begins with `DiskFull`). Tasks on it go on."""
 
     node_id: str
     index: int

@@ -88,3 +88,18 @@ def test_a_file_with_a_rank_that_no_log_could_carry_is_no_output(tmp_path: Path)
     for name in ("rank-7.out", f"rank-{1 << 70}.out"):
         (tmp_path / name).write_text("a line\n")
     assert [path.name for path in TaskFolder(tmp_path).outputs()] == ["rank-7.out"]
+
+
+def test_so_many_lines_end_where_as_many_were_read(tmp_path: Path):
+    path = tmp_path / "rank-0.out"
+    path.write_text("".join(f"line {number}\n" for number in range(20_000)) + "\n" + "x" * 200_000 + "\nend")
+    offset, read = 0, 0
+    while True:
+        lines, new_offset = output.read_lines(path, offset, ended=False, now_s=0.0)
+        if new_offset == offset:
+            break
+        offset, read = new_offset, read + len(lines)
+        assert output.behind_lines(path, read) == offset
+    assert path.read_bytes()[output.behind_lines(path, 7) :].startswith(b"line 7\n")
+    assert output.behind_lines(path, 0) == 0 == output.behind_lines(tmp_path / "none", 3)
+    assert output.behind_lines(path, 10**9) == path.stat().st_size

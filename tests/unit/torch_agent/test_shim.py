@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +17,9 @@ from typing import Any
 import pytest
 from torch_agent.folders import SHIM, TaskFolder
 from torch_agent.records import Exit, Shim, read_record
+from torch_agent.room import allocate
 
+from libs.testing.disks import fill
 from torch_agent import shim
 
 
@@ -120,3 +124,74 @@ def test_a_kill_is_told_with_what_the_kernel_has_counted_meanwhile(
 def test_the_kernels_counter_is_read():
     text = Path("/proc/vmstat").read_text()
     assert f"oom_kill {shim._kills_for_memory()}\n" in text or "oom_kill " not in text
+
+
+@pytest.mark.parametrize("has_room_of_its_own", [True, False])
+def test_a_result_is_written_or_told_on_a_full_disk(small_disk: Path, has_room_of_its_own: bool):
+    """In the room that was kept for it; without that the shim stays, and an agent reads the result from it."""
+    path = small_disk / "task"
+    path.mkdir()
+    folder, go = TaskFolder(path), path / "go"
+    waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nraise SystemExit(5)"
+    content = spec(path, command=[sys.executable, "-c", waits])
+    if has_room_of_its_own:
+        shim = folder.start_shim(content)
+    else:
+        (path / "spec.json").write_text(json.dumps({"version": 2, **content}))
+        shim = subprocess.Popen([sys.executable, "-I", str(SHIM), str(path)])
+    while folder.look(starting=True, started=False).pid is None:
+        assert shim.poll() is None
+        time.sleep(0.01)
+    ballast = fill(small_disk)
+    go.touch()
+    while (ended := folder.look(starting=False, started=True).ended) is None:
+        time.sleep(0.01)
+    assert (ended.exit_code, ended.outcome) == (5, "exited")
+    if not has_room_of_its_own:
+        assert folder.lives() and not (path / "exit.json").exists() and not folder.is_deserted(started=True)
+        shim.send_signal(signal.SIGTERM)
+        assert folder.look(starting=False, started=True).ended == ended and shim.poll() is None
+    ballast.unlink()
+    assert shim.wait(60) == 0
+    assert folder.look(starting=False, started=True).ended == ended and not folder.lives()
+    assert json.loads((path / "exit.json").read_text())["exit_code"] == 5 and not list(path.glob("*.room"))
+
+
+def test_a_task_is_not_started_where_there_is_no_room_for_its_end(small_disk: Path):
+    folder = TaskFolder(small_disk / "task")
+    folder.make()
+    ballast = fill(small_disk, leave=16 << 10)
+    command = [sys.executable, "-c", "open('ran', 'a').write('x')"]
+    with pytest.raises(OSError, match="No space left"):
+        folder.start_shim(spec(folder.path, command=command))
+    assert not folder.look(starting=False, started=False).launched
+    ballast.unlink()
+    assert folder.start_shim(spec(folder.path, command=command)).wait(60) == 0
+    ended = folder.look(starting=False, started=False).ended
+    assert ended is not None and ended.exit_code == 0 and (folder.path / "ran").read_text() == "x"
+
+
+def test_a_result_of_which_nobody_asks_any_more_is_given_up(small_disk: Path):
+    path = small_disk / "task"
+    path.mkdir()
+    (path / "spec.json").write_text(json.dumps(spec(path, command=["true"])))
+    fill(small_disk)
+    with subprocess.Popen([sys.executable, "-I", str(SHIM), str(path)]) as shim:
+        while TaskFolder(path).look(starting=False, started=True).ended is None:
+            time.sleep(0.01)
+        shutil.rmtree(path)
+        assert shim.wait(60) == 0
+
+
+def test_room_is_allocated_or_filled_or_refused(small_disk: Path, monkeypatch: pytest.MonkeyPatch):
+    assert allocate(small_disk / "a", 1 << 20) and (small_disk / "a").stat().st_blocks * 512 >= 1 << 20
+
+    def not_supported(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "as a file system without it says")
+
+    monkeypatch.setattr(os, "posix_fallocate", not_supported)
+    assert not allocate(small_disk / "b", (1 << 20) + 5)
+    assert (small_disk / "b").stat().st_size == (1 << 20) + 5 and not any((small_disk / "b").read_bytes())
+    with pytest.raises(OSError, match="No space left"):
+        allocate(small_disk / "b", 1 << 30)
+    assert (small_disk / "b").stat().st_size == (1 << 20) + 5

@@ -23,7 +23,7 @@ from torch_agent.complaints import Complaints
 from torch_agent.coordinating.coordinator import Coordinator
 from torch_agent.driver.interface import Driver
 from torch_agent.gpu_tests import GpuTests
-from torch_agent.journal import Journal
+from torch_agent.journal import Journal, reserve
 from torch_agent.launching import Launcher
 from torch_agent.leasing import Leasing
 from torch_agent.options import Options
@@ -33,6 +33,8 @@ from torch_agent.probes.scaling import Scaling
 from torch_agent.processes import cpu_s
 from torch_agent.publishing import Publisher
 from torch_agent.reaching import CONTROL, lasting, placement_position, use_present_token
+from torch_agent.room import LOOK_S as ROOM_LOOK_S
+from torch_agent.room import Room
 from torch_agent.sharing import LOOK_S as SHARING_LOOK_S
 from torch_agent.sharing import Sharing
 from torch_agent.supervision import Supervision
@@ -94,6 +96,9 @@ class Agent:
             settings=Settings(peak_s=options.peak_s, interference_target=options.interference_target),
             leased=leasing.until_it_holds,
         )
+        self._room = Room(options.state_dir, journal.settle, self._has_room_again)
+        self._launcher.ran_out = self._room.run_out
+        self._room.look()
         self.supervision = Supervision(
             options.state_dir,
             journal,
@@ -103,6 +108,7 @@ class Agent:
             _driver(options),
             self._coordinator.admits,
             lambda: leasing.holds,
+            self._room,
         )
         self._refusal = ""
         """What was said last of the agent's token; empty: it is taken."""
@@ -130,6 +136,7 @@ class Agent:
         supervision, launcher = self.supervision, self._launcher
         works: list[Coroutine[Any, Any, None]] = [
             supervision.run(),
+            self._look_for_room(),
             self._publisher.run(),
             self._telemetry(complaints).run(heartbeat_s),
             self._leasing.run(self._prove),
@@ -141,6 +148,16 @@ class Agent:
             launcher.setups.run(supervision.active_setups, time.time),
         ]
         return [asyncio.create_task(work) for work in works]
+
+    def _has_room_again(self) -> None:
+        reserve(self._journal, self._options.state_dir)
+        self._publisher.wake()
+        self.supervision.wake()
+
+    async def _look_for_room(self) -> None:
+        while True:
+            self._room.look()
+            await asyncio.sleep(ROOM_LOOK_S)
 
     async def leave(self) -> None:
         """End in order, while the workers still work: with the tasks, where they are to be queued again."""
@@ -168,6 +185,8 @@ class Agent:
         await self._take_all_orders()  # first: what was ordered before the node was lost is announced with the rest
         self.incarnation = self._journal.begin_incarnation()
         self._report(self._joined(self.incarnation))
+        while self._journal.is_full:  # what is kept in memory has no number yet
+            await asyncio.sleep(PROOF_LOOK_S)
         own = self._journal.last_number
         while (first := self._journal.unpublished(1)) and first[0].number <= own:
             await asyncio.sleep(PROOF_LOOK_S)
@@ -207,6 +226,7 @@ class Agent:
             changes=self._coordinator.changes,
             leasing=self._leasing,
             heard=lambda: not self._publisher.refused,
+            shortage=lambda: self._room.shortage,
         )
 
     def _joined(self, incarnation: int) -> NodeJoined:

@@ -28,7 +28,8 @@ from torch_agent.listing import listed
 from torch_agent.once import warn_once
 from torch_agent.processes import children, found_by, group_of, lives
 from torch_agent.records import Exit, Fenced, Fetched, MemoryExceeded, R, Shim, read_record
-from torch_agent.shim import SUSPENDED, VERSION, kill_members, members
+from torch_agent.room import allocate
+from torch_agent.shim import HELD, HELD_NAME, ROOMS, SUSPENDED, VERSION, kill_members, members
 
 SHIM = Path(__file__).with_name("shim.py")
 Refusal = Literal["launch_failed", "setup_failed", "node_failed"]
@@ -112,9 +113,14 @@ class TaskFolder:
         """Start the task's shim in a session of its own, so that it outlives the agent.
 
         A second shim for the same folder ends at once: the first holds the lock.
+
+        Raises:
+            OSError: nothing was started; the disk has no room for what the shim is to write, among others.
         """
         self.make()
         _write(self.path / "spec.json", spec)
+        for name, size in ROOMS.items():
+            allocate(self.path / name, size)
         with (self.path / "shim.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-I", str(SHIM), str(self.path)],
@@ -152,7 +158,10 @@ class TaskFolder:
 
     def end_for_memory(self, why: str) -> None:
         """End the task because it has more memory than it asked for; that is noted first, for whichever agent looks."""
-        _write(self.path / "memory.json", {"why": why})
+        try:
+            _write(self.path / "memory.json", {"why": why})
+        except OSError as error:
+            warn_once(f"{self.path}: why the task is ended cannot be noted: {error}")
         self.signal_ranks(signal.SIGKILL)
 
     def is_deserted(self, *, started: bool) -> bool:
@@ -271,7 +280,9 @@ class TaskFolder:
             if self._is_locked():
                 return None
             return self._lost(shim or _Processes(None, []), str(error))
-        if found is None or (self._is_locked() and not _has_ended(shim)):
+        if self._is_locked() and not _has_ended(shim):
+            found = self._held(shim)
+        if found is None:
             return None
         exceeded = _read(self.path / "memory.json", MemoryExceeded) if found.signal == signal.SIGKILL else None
         if exceeded is not None:
@@ -295,6 +306,20 @@ class TaskFolder:
             stderr_tail=found.stderr_tail.replace("\0", "\ufffd"),
             memory_signs=found.memory_signs,
         )
+
+    def _held(self, shim: _Processes | None) -> Exit | None:
+        """The result that a living shim keeps in memory, because it cannot write it."""
+        if shim is None or shim.pid is None:
+            return None
+        path = Path(f"/proc/{shim.pid}/fd/{HELD}")
+        try:
+            if not os.readlink(path).startswith(f"/memfd:{HELD_NAME}"):
+                return None
+        except OSError:
+            return None
+        if (found := _read(path, Exit)) is not None:
+            warn_once(f"{self.path}: there is no room for the task's result, which its shim has kept: it counts")
+        return found
 
     def _is_locked(self) -> bool:
         try:

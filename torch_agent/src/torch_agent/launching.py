@@ -21,6 +21,7 @@ from libs.contracts.placement import LaunchTask
 from libs.kernel.launchers import PER_GPU, PYTHON, conflict_here, filled_in
 from libs.node.seen import Setup
 from libs.node.task import task_key
+from libs.runtime.disk_room import lacks_room
 from torch_agent.cell_gateway import CellGateway
 from torch_agent.code import CodeBroken, unpack
 from torch_agent.data_check import DataWrong, check_data, first_of
@@ -32,6 +33,7 @@ from torch_agent.environments.images import RUNNERS, Container, Mount, variables
 from torch_agent.environments.setups import Setups, Wanted
 from torch_agent.files.outputs import Outputs
 from torch_agent.folders import Refusal, TaskFolder
+from torch_agent.former import in_spec
 from torch_agent.harness import inject_path
 from torch_agent.harness.control import turn_to
 from torch_agent.leasing import Leasing
@@ -60,6 +62,10 @@ class NotLaunched(Exception):
 
 def _unheard(facts: Sequence[Event]) -> None:
     """Before there is anything that brings facts to the log."""
+
+
+def _all_is_well() -> None:
+    """Before there is anything that waits for room."""
 
 
 class Launcher:
@@ -92,10 +98,14 @@ class Launcher:
         """Brings facts about tasks that are being launched to the log."""
         self.leasing: Leasing | None = None
         """The lease under which tasks run; None: there is none."""
+        self.ran_out: Callable[[], None] = _all_is_well
+        """Called when a launch fails for want of room on the disk: it is tried again when there is some."""
         self._base = {k: v for k, v in os.environ.items() if not k.startswith(AGENTS_OWN)}
 
     async def launch(self, order: LaunchTask, folder: TaskFolder) -> subprocess.Popen[bytes] | None:
         """Start the task's shim; when the task cannot be started, leave that as its result and return None.
+
+        One for which the disk has no room is not refused, and nothing of it has been started: it waits.
 
         Whatever goes wrong is the task's result: an exception would have the agent try the same again for ever, with
         the task's GPUs.
@@ -110,6 +120,10 @@ class Launcher:
         except SetupFailed as error:
             await _refuse(folder, str(error), outcome="setup_failed")
         except Exception as error:
+            if lacks_room(error, self._options.state_dir):
+                log.error("%s.%d waits for room on the disk: %s", order.job_id, order.attempt, error)
+                self.ran_out()
+                return None
             log.exception("%s.%d cannot be launched", order.job_id, order.attempt)
             await _refuse(folder, f"{type(error).__name__}: {error}", outcome="node_failed")
         return None
@@ -212,6 +226,7 @@ class Launcher:
             "nice": 5 if place.virtual else 0,
             "cpus": self._begins_on(order),
             "lease": self.leasing.spec if self.leasing is not None else None,
+            **in_spec(order),
         }
 
     def _environments(

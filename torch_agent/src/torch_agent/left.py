@@ -17,9 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from libs.node.task import Status, Task
 from torch_agent.folders import TaskFolder
+from torch_agent.former import order_in
 from torch_agent.holding import AnotherAgent, hold
-from torch_agent.journal import Journal, JournalRefused
+from torch_agent.journal import Journal, JournalDamaged, JournalRefused
 from torch_agent.shim import PEER_GRACE_S
 
 ENDS_WITHIN_S = 2 * PEER_GRACE_S + 5.0
@@ -31,24 +33,32 @@ def left_in(state_dir: Path) -> list[tuple[dict[str, Any], TaskFolder]]:
     """The tasks that live: what to say of each, and its folder.
 
     Raises:
-        JournalRefused: the journal is of a newer format, or damaged.
+        JournalRefused: the journal is of a newer format.
     """
-    path = state_dir / "journal.db"
+    known = _known(state_dir / "journal.db")
+    found = []
+    for path in sorted((state_dir / "tasks").glob("*")):
+        folder, task = TaskFolder(path), known.get(path.name)
+        order = task.order if task is not None else order_in(path)
+        if order is not None and folder.lives():
+            about = {"job_id": order.job_id, "attempt": order.attempt, "name": order.name, "node_id": order.node_id}
+            gpus, status = (task.gpu_indices, task.status) if task is not None else (order.gpu_indices, Status.RUNNING)
+            found.append((about | {"gpus": gpus, "pids": folder.ranks(), "status": status.value}, folder))
+    return found
+
+
+def _known(path: Path) -> dict[str, Task]:
+    """What the journal knows; nothing where it is gone or damaged, which its next agent will see to."""
     if not path.exists():
-        return []
-    journal = Journal(path)
+        return {}
     try:
-        tasks = list(journal.tasks().values())
+        journal = Journal(path)
+    except JournalDamaged:
+        return {}
+    try:
+        return journal.tasks()
     finally:
         journal.close()
-    found = []
-    for task in tasks:
-        folder, order = TaskFolder(state_dir / "tasks" / task.key), task.order
-        if folder.lives():
-            about = {"job_id": order.job_id, "attempt": order.attempt, "name": order.name, "node_id": order.node_id}
-            about |= {"gpus": task.gpu_indices, "pids": folder.ranks(), "status": task.status.value}
-            found.append((about, folder))
-    return found
 
 
 def end(folders: list[TaskFolder]) -> None:

@@ -44,6 +44,23 @@ def read_lines(path: Path, offset: int, *, ended: bool, now_s: float) -> tuple[l
     return (lines if end else []), offset + end
 
 
+def behind_lines(path: Path, count: int) -> int:
+    """The offset behind so many lines of a file of output, as `read_lines` counts them; its end where it has fewer."""
+    offset = 0
+    try:
+        with open(path, "rb", opener=regular) as file:
+            while count > 0 and (data := file.read(CHUNK_BYTES)):
+                end = data.rfind(b"\n") + 1 or len(data)
+                lines = data[:end].removesuffix(b"\n").split(b"\n")
+                taken = lines[:count]
+                count -= len(taken)
+                offset += min(end, sum(len(line) + 1 for line in taken))
+                file.seek(offset)
+    except OSError:
+        return 0
+    return offset
+
+
 def rest_of(path: Path, offset: int, now_s: float) -> tuple[list[LogLine], int, int]:
     """What to read of the output of a task that has ended, so that it is little enough.
 
@@ -79,8 +96,13 @@ def logged(order: LaunchTask, lines: list[LogLine]) -> list[JobLogged]:
     return [JobLogged(job_id=order.job_id, attempt=order.attempt, node_id=order.node_id, lines=part) for part in parts]
 
 
+def rank_and_stream(path: Path) -> tuple[int, str]:
+    """Which process writes a file of output, and to which of its streams."""
+    return int(path.stem.removeprefix("rank-")), "stdout" if path.suffix == ".out" else "stderr"
+
+
 def _line(path: Path, text: str, now_s: float) -> LogLine:
-    rank, stream = int(path.stem.removeprefix("rank-")), "stdout" if path.suffix == ".out" else "stderr"
+    rank, stream = rank_and_stream(path)
     return LogLine(time_s=now_s, stream=stream, rank=rank, text=text)
 
 

@@ -27,6 +27,16 @@ BYTES_PER_COMMIT = 16 * 1024 * 1024
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 
 
+def noted(at: Position) -> tuple[str, int]:
+    """The journal that wrote last, and the number of its last fact; empty and 0 where the log does not know (any more).
+
+    Args:
+        at: the agent's position on its orders.
+    """
+    journal_id, _, number = at.metadata.partition(":")
+    return (journal_id, int(number)) if number else ("", 0)
+
+
 class Publisher:
     """The agent's session on the bus."""
 
@@ -56,12 +66,29 @@ class Publisher:
         """
         self._session = await self._bus.open_session(self._source)
         at = await self._session.position(self._orders)
-        journal_id, _, number = at.metadata.partition(":")
-        if journal_id == self._journal.id and number:
-            self._has_published(int(number))
+        journal_id, number = noted(at)
+        if journal_id == self._journal.id and number <= self._journal.last_number:
+            self._journal.published(number)
+        elif journal_id not in ("", self._journal.former_id):
+            self._fall_behind(journal_id, number)
         elif self._journal.backlog:
             await self._look_for_published()
         return at
+
+    def _fall_behind(self, journal_id: str, number: int) -> None:
+        """The log has facts of this journal that it does not know, or later ones of another journal of the node.
+
+        What this one still has is on the log, under its own id or told by the other: published under a new id it would
+        be there twice.
+        """
+        log.warning(
+            "the journal's last fact is %s:%d, but the log has %s:%d: the journal is an old copy, new, or has lost its "
+            "end, and goes on under a new id",
+            *(self._journal.id, self._journal.last_number, journal_id, number),
+        )
+        self._journal.published(self._journal.last_number)
+        self._journal.begin_anew()
+        self._journal.is_behind = True
 
     async def _look_for_published(self) -> None:
         """Find the journal's facts on the log by their ids: the note is gone, as a broker forgets it after a while.
@@ -77,19 +104,6 @@ class Publisher:
                 async for message in kept_before(self._bus, partition, await self._bus.end_offset(partition)):
                     found = max(found, numbers.get(dict(message.headers).get("ce_id", b""), 0))
         self._journal.published(found)
-
-    def _has_published(self, number: int) -> None:
-        """The log has this journal's facts up to this number; more than the journal knows, if it is an old copy."""
-        if number <= self._journal.last_number:
-            self._journal.published(number)
-            return
-        log.warning(
-            "the journal's last fact has number %d, but the log has one of number %d: the journal is an old copy, "
-            "and goes on under a new id",
-            self._journal.last_number,
-            number,
-        )
-        self._journal.begin_anew()
 
     async def run(self) -> None:
         """Publish for ever.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 from libs.bus.connect import connect, is_gateway
@@ -24,11 +25,13 @@ from libs.contracts.base import Topic
 from libs.contracts.placement import OWNER as PLACEMENT
 from libs.node.task import Status
 from libs.runtime.waits import within
-from torch_agent.beginning import beginning
+from torch_agent.beginning import Beginning, beginning
+from torch_agent.folders import TaskFolder
+from torch_agent.former import seen_last
 from torch_agent.journal import Journal
 from torch_agent.options import Options, token_in
 from torch_agent.ordering import orders_partition
-from torch_agent.publishing import Publisher
+from torch_agent.publishing import Publisher, noted
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +41,16 @@ RETRY_S, LONGEST_RETRY_S = 1.0, 30.0
 CONTROL = Partition(Topic.CONTROL, 0)
 
 
-def has_tasks(journal: Journal) -> bool:
-    """Whether there are tasks of an earlier agent, which would be left to themselves without one."""
-    return any(task.status is not Status.EXITED for task in journal.tasks().values())
+def has_tasks(journal: Journal, tasks_folder: Path) -> bool:
+    """Whether there are tasks of an earlier agent, which would be left to themselves without one.
+
+    Those that the journal does not know live in their folders.
+    """
+    known = journal.tasks()
+    unknown = (path.parent for path in tasks_folder.glob("*/spec.json") if path.parent.name not in known)
+    return any(task.status is not Status.EXITED for task in known.values()) or any(
+        TaskFolder(path).lives() for path in unknown
+    )
 
 
 async def connected(options: Options, stop: asyncio.Event, *, patient: bool) -> Bus | None:
@@ -72,7 +82,7 @@ async def connected(options: Options, stop: asyncio.Event, *, patient: bool) -> 
 
 async def reach(
     bus: Bus, options: Options, journal: Journal, stop: asyncio.Event, *, patient: bool
-) -> tuple[Publisher | None, int]:
+) -> tuple[Publisher | None, Beginning]:
     """Open the session and find the beginning among the orders, however long the log takes to be there.
 
     Args:
@@ -83,21 +93,32 @@ async def reach(
         patient: waits as well for a gateway that refuses the token.
 
     Returns:
-        The session, None when asked to stop meanwhile; and the offset of the first order to be taken.
+        The session, None when asked to stop meanwhile; and where to begin, which the journal has by then.
 
     Raises:
         Refused: the gateway does not take the token.
         Fenced: another agent of this node has taken over.
     """
-    wait_s = RETRY_S
+    wait_s, tasks_folder = RETRY_S, options.state_dir / "tasks"
     while not stop.is_set():
         publisher: Publisher | None = None
         try:
             orders = await orders_partition(bus, options.node_id)
             publisher = Publisher(bus, options.node_id, orders, journal)
-            begins = await beginning(bus, orders, options.node_id, journal, await publisher.open())
-            journal.record(facts=begins.lost, next_order=begins.next_order, time_s=time.time())
-            return publisher, begins.next_order
+            at = await publisher.open()
+            begins = await beginning(bus, orders, options.node_id, journal, at, tasks_folder)
+            if begins.tasks is not None:
+                journal.rebuild(
+                    begins.tasks,
+                    begins.lost,
+                    begins.tails,
+                    next_order=begins.next_order,
+                    incarnation=begins.least_incarnation,
+                    former_id=noted(at)[0],
+                    time_s=time.time(),
+                )
+                journal.machine_start = seen_last(tasks_folder, begins.tasks) or journal.machine_start
+            return publisher, begins
         except Fenced:
             raise
         except BusError as error:
@@ -111,7 +132,7 @@ async def reach(
             else:
                 log.warning("waiting for the log: %s", error)
                 await within(stop, RETRY_S)
-    return None, 0
+    return None, Beginning(next_order=0)
 
 
 async def _refused(error: Refused, stop: asyncio.Event, wait_s: float) -> float:

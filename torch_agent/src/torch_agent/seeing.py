@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -48,7 +49,8 @@ class Seeing:
         if task.asked_since_s is not None or task.status in TAKING_OVER or _may_be_movable(task):
             seen = self._with_what_processes_say(seen, task, folder)
         if not seen.launched and seen.ended is None and (status := self._shims.status(task.key)) is not None:
-            folder.refuse(f"the task's shim ended with status {status} before it had started anything")
+            with suppress(OSError):  # without room for that it is launched again, when there is some
+                folder.refuse(f"the task's shim ended with status {status} before it had started anything")
             seen = folder.look(starting=False, started=False)
         if seen.ended is not None:
             ended = msgspec.structs.replace(seen.ended, minibatches_total=minibatches_done(folder.pages))

@@ -9,21 +9,24 @@ import asyncio
 import logging
 import os
 import signal
+import sqlite3
 import sys
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from libs.bus.port import Bus, BusError, Fenced, Refused, TellsLeases, TellsNodeKeys
+from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsLeases, TellsNodeKeys
 from libs.node.lease import mistake_in
 from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.runtime.cell_key import KeyUnreadable, read_key
+from libs.runtime.disk_room import lacks_room
+from libs.runtime.waits import within
 from torch_agent.assembly import Agent, Ports
 from torch_agent.beginning import OrdersRefused
 from torch_agent.complaints import Complaints
 from torch_agent.files.server import FileServer
 from torch_agent.holding import AnotherAgent, hold
-from torch_agent.journal import Journal, JournalRefused
+from torch_agent.journal import Journal, JournalDamaged, JournalRefused, opened, reserve
 from torch_agent.leasing import Leasing
 from torch_agent.moving.sending import StateServer
 from torch_agent.options import Options, parse
@@ -39,6 +42,7 @@ log = logging.getLogger("torch_agent")
 
 PUBLISH_TIMEOUT_S = 5.0
 HEARTBEAT_S = 2.0
+NO_ROOM_RETRY_S = 5.0
 EXIT_FENCED, EXIT_REFUSED, EXIT_USAGE = 75, 78, 2
 
 
@@ -51,31 +55,37 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
 
     Raises:
         AnotherAgent: another agent works on the same state directory.
-        JournalRefused: the journal is of a newer format, or damaged.
+        JournalRefused: the journal is of a newer format.
         OrdersRefused: the journal belongs to another log.
         NoNvidiaGpus: there is no real GPU and no virtual one was asked for.
         Fenced: another agent of the same node id has taken over.
         Refused: the gateway does not take the agent's token, or is another one than the token says; and there are no
             tasks from before that would be left to themselves.
         LeaseRefused: the heartbeat that was asked for is too slow for the cell.
+        OSError: the disk has no room for what an agent needs to begin, among others; so does sqlite3.Error.
     """
     with hold(options.state_dir):
         gpus = _gpus(options)
-        journal = Journal(options.state_dir / "journal.db")
+        journal, damage = opened(options.state_dir / "journal.db")
         try:
-            bus = await connected(options, stop, patient=has_tasks(journal))
+            reserve(journal, options.state_dir)
+            patient = has_tasks(journal, options.state_dir / "tasks")
+            bus = await connected(options, stop, patient=patient)
             if bus is None:
                 return
             try:
-                await _serve(options, stop, bus, gpus, journal)
+                await _serve(options, stop, bus, gpus, journal, damage)
             finally:
                 await bus.close()
         finally:
             journal.close()
 
 
-async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts, journal: Journal) -> None:
-    publisher, next_order = await reach(bus, options, journal, stop, patient=has_tasks(journal))
+async def _serve(
+    options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts, journal: Journal, damage: str
+) -> None:
+    patient = has_tasks(journal, options.state_dir / "tasks")
+    publisher, begins = await reach(bus, options, journal, stop, patient=patient)
     if publisher is None:
         return
     inventory = gpus.inventory()
@@ -91,10 +101,14 @@ async def _serve(options: Options, stop: asyncio.Event, bus: Bus, gpus: GpuFacts
     files = await _file_server(options, bus, Entrance(supervision.tasks.get, supervision.folder))
     files_port = files.start(options.address, options.files_port) if files is not None else 0
 
+    if damage:
+        log.error("%s", damage)
+    if begins.found:
+        log.error("the journal did not have these tasks as they are: %s", ", ".join(begins.found))
     agent.join(Ports(states=journal.state_port, files=files_port))
     partition = await orders_partition(bus, options.node_id)
     workers = agent.workers(complaints, heartbeat_s)
-    orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, next_order, agent.take))
+    orders = asyncio.create_task(follow_orders(bus, partition, options.node_id, begins.next_order, agent.take))
     log.info("node %s is up with %d GPUs, incarnation %d", options.node_id, len(inventory), agent.incarnation)
     try:
         await _until(stop, [orders, *workers])
@@ -169,7 +183,17 @@ async def _main(options: Options) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(options, stop)
+    while not stop.is_set():
+        try:
+            await serve(options, stop)
+            return
+        except (OSError, sqlite3.Error, BusUnavailable) as error:
+            if not lacks_room(error, options.state_dir):
+                raise
+            log.error("the agent waits: there is no room on the disk of %s: %s", options.state_dir, error)
+        except JournalDamaged as error:  # found while it was at work; the start sets it aside
+            log.error("the agent starts anew: %s", error)
+        await within(stop, NO_ROOM_RETRY_S)
 
 
 def main() -> None:

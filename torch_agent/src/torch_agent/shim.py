@@ -8,6 +8,10 @@ Standard library only; reads `spec.json`, and leaves in the same folder:
     shim.json    pids of the ranks, once they are started
     exit.json    how the task ended, written when none of its processes is left
 
+Both records have room on the disk from before the start (`*.room`). A result that cannot be written all the same stays
+in memory until it can: this process is the only witness of it. Meanwhile it keeps the lock, and an agent reads the
+result from its descriptor HELD (`/proc/PID/fd/HELD`), a file in memory.
+
 Told to end (SIGTERM: a machine that shuts down, a service manager or a container that ends everything in it), it tells
 the ranks to, so that they save what they can, and leaves no `exit.json` unless they have done all their work: to the
 next agent the task was interrupted, and has not failed.
@@ -50,6 +54,14 @@ KILLED_WAIT_S = 10.0
 """How long a shim waits for a process that it has killed: a driver may take seconds to free the memory of its GPU.
 An agent waits shorter, because everything else waits for it."""
 STDERR_TAIL_BYTES = 4096
+HELD = 64
+"""Descriptor of the file in memory that has a result which cannot be written."""
+HELD_NAME = "sanjaya-result"
+FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 5.0
+"""Between two attempts to write a result."""
+ROOMS = {"shim.room": 4096, "exit.room": 32768}
+"""{file in the task's folder: bytes}, kept free for `shim.json` and `exit.json`: the longest result is a tail of stderr
+of which each byte takes six as JSON."""
 HEARD = (signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM)
 """Taken by sigtimedwait alone."""
 LEASE_LOOK_S = 3.2
@@ -83,10 +95,15 @@ def main(folder: Path) -> int:
         version = spec.get("version", 1)
         ranks = _start(spec, folder)
     except CannotStart as error:
-        _leave(folder / "exit.json", version, _result(None, None, "launch_failed", stderr_tail=str(error)))
+        leave_result(folder, version, _result(None, None, "launch_failed", stderr_tail=str(error)))
         return 0
     pids = {str(rank): process.pid for rank, process in ranks.items()}
-    _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids})
+    try:
+        _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids})
+    except OSError as error:  # no agent could signal them
+        _kill_what_is_left(ranks, spec["environments"][0].get(TASK_VARIABLE, ""))
+        leave_result(folder, version, _result(None, None, "node_failed", stderr_tail=f"shim.json: {error}"))
+        return 0
     mark = spec["environments"][0].get(TASK_VARIABLE, "")
     result = _watch(ranks, spec, folder, Lease(spec.get("lease"), folder, mark))  # None: interrupted
     if result is None or result["signal"] == signal.SIGTERM:
@@ -94,7 +111,7 @@ def main(folder: Path) -> int:
         _wait_for_what_is_left(mark, PEER_GRACE_S if told_all else LEFT_GRACE_S)
     _kill_what_is_left(ranks, mark)
     if result is not None:
-        _leave(folder / "exit.json", version, result)
+        leave_result(folder, version, result)
     return 0
 
 
@@ -511,18 +528,65 @@ def _tail(path: Path) -> str:
         return file.read(STDERR_TAIL_BYTES).decode(errors="replace").replace("\0", "\ufffd")
 
 
+def leave_result(folder: Path, version: int, result: dict[str, Any]) -> None:
+    """Write `exit.json`, however long the disk takes to have room for it, or to work again."""
+    held, pause_s = False, FIRST_RETRY_S
+    while folder.is_dir():  # else nobody asks any more
+        try:
+            _leave(folder / "exit.json", version, result)
+            return
+        except OSError as error:
+            if not held:
+                _hold(_encoded(version, result))
+                held = True
+                with contextlib.suppress(OSError):
+                    print(f"the result stays in memory until it can be written: {error}", file=sys.stderr, flush=True)
+        # SIGTERM changes nothing: without this process the result would be gone, and the task would run again.
+        signal.sigtimedwait(HEARD, pause_s)
+        pause_s = min(LONGEST_RETRY_S, 1.5 * pause_s)
+
+
+def _hold(record: bytes) -> None:
+    """Have agents read a record from this process."""
+    in_memory = os.memfd_create(HELD_NAME, os.MFD_CLOEXEC)
+    os.write(in_memory, record)
+    fcntl.fcntl(in_memory, fcntl.F_DUPFD_CLOEXEC, HELD)
+    os.close(in_memory)
+
+
 def _leave(path: Path, version: int, content: dict[str, Any]) -> None:
-    """Write atomically and durably: a reader sees all of it or nothing."""
-    temporary = path.with_suffix(".new")
-    for place in (temporary, path):
+    """Write atomically and durably, in the room that was kept for it: a reader sees all of it or nothing.
+
+    Raises:
+        OSError: it cannot be written now.
+    """
+    room = path.with_suffix(".room")
+    for place in (room, path):
         if place.is_dir() and not place.is_symlink():  # the task has put it there
             place.rename(place.with_name(f"{place.name}.{time.time_ns()}"))
-    temporary.unlink(missing_ok=True)  # or a pipe
-    with temporary.open("x") as file:
-        json.dump(content if version == 1 else {"version": version, **content}, file)
-        file.flush()
+    with open(_opened(room), "r+b", buffering=0) as file:
+        record = memoryview(_encoded(version, content))
+        while record:
+            record = record[file.write(record) :]
+        file.truncate()  # shorter at the end alone: up to here an attempt that failed can be made again
         os.fsync(file.fileno())
-    temporary.rename(path)
+    room.rename(path)
+
+
+def _opened(room: Path) -> int:
+    """The file with the room; a new one where there is none, or the task has put something else in its place."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(room, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            return descriptor
+        os.close(descriptor)
+    room.unlink(missing_ok=True)
+    return os.open(room, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def _encoded(version: int, content: dict[str, Any]) -> bytes:
+    return json.dumps(content if version == 1 else {"version": version, **content}).encode()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ class Shims:
         self._launcher, self._changed = launcher, changed
         self._launching: dict[str, asyncio.Task[None]] = {}
         self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._lingering: list[subprocess.Popen[bytes]] = []
+        """Shims of tasks that have ended, until they have, too."""
         self._watched: dict[str, int] = {}
         """{task key: pidfd of its shim}."""
 
@@ -74,7 +76,8 @@ class Shims:
         self._launcher.doing.pop(key, None)
         self._launcher.setting_up.pop(key, None)
         shim = self._started.pop(key, None)
-        if shim is not None:
-            shim.wait()
+        if shim is not None and shim.poll() is None:  # it may keep a result for which there is no room
+            self._lingering.append(shim)
+        self._lingering = [shim for shim in self._lingering if shim.poll() is None]
         if key in self._watched:
             self._ended(key)

@@ -36,6 +36,7 @@ from torch_agent.output import logged
 from torch_agent.patience import STARTING_LOOK_S, patience_s
 from torch_agent.processes import machine_start
 from torch_agent.removing import Removing
+from torch_agent.room import Room
 from torch_agent.seeing import Seeing
 from torch_agent.sharing import Sharing
 from torch_agent.shims import Shims
@@ -57,6 +58,7 @@ class Supervision:
         driver: Driver | None = None,
         admits: Callable[[Task, Sequence[Task]], bool] = lambda task, active: True,
         leased: Callable[[], bool] = lambda: True,
+        room: Room | None = None,
     ) -> None:
         """Take over what the journal knows.
 
@@ -65,17 +67,18 @@ class Supervision:
             driver: moves the memory of processes without the harness; None: that stays where it is.
             admits: whether there is room for a task on GPUs that it shares with these.
             leased: whether tasks may run: the lease of the node holds.
+            room: on the disk; None: there always is.
             on_facts: called when the journal has something to publish.
         """
         self._folders = state_dir / "tasks"
         self._journal, self._on_facts = journal, on_facts
         launcher.say = self.report
-        self._sharing, self._admits, self._leased = sharing, admits, leased
+        self._sharing, self._admits, self._leased, self._room = sharing, admits, leased, room
         self.tasks: dict[str, Task] = journal.tasks()
         self._removing = Removing(self.tasks, journal, self.folder)
         self._changed = asyncio.Event()
         self._shims = Shims(launcher, self._changed.set)
-        self._written = Written(journal)
+        self._written = Written(journal, lambda: room is not None and bool(room.shortage))
         fetches = Fetches(self._changed.set)
         by_driver = Operations(driver, self._changed.set) if driver is not None else None
         self._machine_start = machine_start()
@@ -96,6 +99,10 @@ class Supervision:
     def folder(self, task: Task) -> TaskFolder:
         """The task's folder."""
         return TaskFolder(self._folders / task.key)
+
+    def wake(self) -> None:
+        """Look at the tasks at once: something that they wait for may have changed."""
+        self._changed.set()
 
     def active(self) -> list[Task]:
         """Tasks that have not ended."""
@@ -206,6 +213,8 @@ class Supervision:
         seen = self._seeing.see(task, folder)
         if seen.pid is not None and seen.ended is None:
             self._shims.watch(task, folder)
+        if seen.ended is not None and self._journal.is_full:
+            return  # its shim has the result, and its files the output, which may be more than memory has room for
         at_s = now_s()
         due = report_due(task, ended=seen.ended is not None, now_s=at_s)
         report_tails: dict[str, int] = {}
@@ -231,6 +240,8 @@ class Supervision:
             self._ended(task)
 
     def _has_room(self, task: Task) -> bool:
+        if task.status is Status.ACCEPTED and self._room is not None and self._room.shortage:
+            return False
         active = self.active()
         return self._leased() and not gpus_taken(task, active) and self._admits(task, active)
 

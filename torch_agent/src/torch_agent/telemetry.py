@@ -125,6 +125,7 @@ class Telemetry:
         complaints: Complaints,
         changes: Changes,
         heard: Callable[[], bool] = lambda: True,
+        shortage: Callable[[], str] = str,
     ) -> None:
         """Wire it up.
 
@@ -138,11 +139,12 @@ class Telemetry:
             complaints: the errors that the agent has logged.
             changes: of what tasks may have of shared GPUs.
             heard: whether the log takes the facts of this agent; while it does not, the agent gives no sign of life.
+            shortage: why no task is started on the node at present; empty: tasks are.
         """
         self._bus, self._node_id, self._incarnation, self._gpus = bus, node_id, incarnation, gpus
         self._active, self._pages_of, self._report = active, pages_of, report
         self._leasing, self._refused, self._heard = leasing, refused, heard
-        self._changes = changes
+        self._changes, self._shortage = changes, shortage
         self._complaints, self._errors_told, self._errors_due_s = complaints, 0, 0.0
         self._meter = Meter()
         self._host = HostProbe()
@@ -234,12 +236,12 @@ class Telemetry:
         )
 
     def _note_health(self, sample: GpuReading) -> None:
-        before = self._faults.get(sample.index, "")
-        if sample.fault and not before:
-            self._report(GpuUnhealthy(node_id=self._node_id, index=sample.index, note=sample.fault))
-        elif before and not sample.fault:
+        before, fault = self._faults.get(sample.index, ""), sample.fault or self._shortage()
+        if fault and not before:
+            self._report(GpuUnhealthy(node_id=self._node_id, index=sample.index, note=fault))
+        elif before and not fault:
             self._report(GpuRecovered(node_id=self._node_id, index=sample.index))
-        self._faults[sample.index] = sample.fault
+        self._faults[sample.index] = fault
 
     async def _send(self, events: list[Event]) -> None:
         if not events:

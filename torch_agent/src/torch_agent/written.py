@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from libs.contracts.agent import LogLine
 from libs.contracts.base import Event
@@ -22,8 +23,9 @@ BACKLOG_LIMIT = 5_000
 class Written:
     """Reads what all tasks of the node write. How far it was read is in the journal."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, is_short: Callable[[], bool] = lambda: False) -> None:
+        """`is_short`: whether the disk has no room for more than must be kept."""
+        self._journal, self._is_short = journal, is_short
         self._loss_told: dict[str, Report] = {}
         """{task key: what its lines have told of its loss, and is not due}."""
 
@@ -65,8 +67,8 @@ class Written:
         return passed_on(task, self._loss_told.pop(task.key, None), now_s) if due else []
 
     def _is_left(self, *, ended: bool) -> bool:
-        """Whether it stays in the files for now: too many facts wait for the log already."""
-        return self._journal.backlog > BACKLOG_LIMIT and not ended
+        """Whether it stays in the files for now: too many facts wait for the log already, or the disk has no room."""
+        return not ended and (self._is_short() or self._journal.backlog > BACKLOG_LIMIT)
 
     def forget(self, key: str) -> None:
         """The task has ended."""
