@@ -146,7 +146,7 @@ class Machine(Generic[S]):
     @property
     def inputs(self) -> tuple[type[Event], ...]:
         """The event types read, of the service's own only those that it hears, in order of wire name."""
-        known = dict.fromkeys((*self._decides, *self._evolves, ClockRepaired))
+        known: dict[type[Event], None] = dict.fromkeys((*self._decides, *self._evolves, ClockRepaired))
         read = (c for c in known if c.owner != self.service or c in self._heard)
         return tuple(sorted(read, key=lambda c: c.wire_type))
 
