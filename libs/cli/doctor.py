@@ -25,6 +25,12 @@ STANDSTILL_S = 3.0
 """A service that is behind must have handled something within this time."""
 LOOK_EVERY_S = 0.2
 AHEAD_FROM_S = 2.0
+KERNEL_BOUNDS = {
+    "cgroup": "a task's processes (a killed shim may leave some)",
+    "memory": "host memory (looked at twice a second, files in /dev/shm not)",
+    "pids": "number of processes",
+}
+"""{word in a node's `bounds_by`: what it is about, and what holds where it is missing}."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ def _cell(cell: Client) -> Iterator[Finding]:
     yield from errors_of(nodes)
     yield from clocks_of(nodes)
     yield log_clock(cell)
+    yield from bounds_of(nodes)
     oldest = status["oldest_waiting"]
     if oldest:
         yield Finding("oldest waiting job", True, f"{oldest['id']}: {oldest['reason']}  (sanjaya why {oldest['id']})")
@@ -143,6 +150,19 @@ def errors_of(nodes: list[dict[str, Any]]) -> Iterator[Finding]:
         if node["state"] != "LEFT" and node["errors"]:
             said = f"{counted(node['errors'], 'error')} in its log, the last one: {node['last_error']}"
             yield Finding(f"agent {node['id']}", False, said, f"look at the log of the agent on {node['id']}")
+
+
+def bounds_of(nodes: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Of each kind of node that is there: what the kernel holds tasks to, and what it does not."""
+    kinds: dict[str, list[str]] = {}
+    for node in nodes:
+        if node["state"] not in ("LOST", "LEFT") and node["bounds_by"].startswith("affinity"):
+            kinds.setdefault(node["bounds_by"], []).append(node["id"])
+    for bounds_by, ids in sorted(kinds.items()):
+        missing = [words for bound, words in KERNEL_BOUNDS.items() if bound not in bounds_by.split("+")]
+        said = f"not bounded by the kernel: {'; '.join(missing)}" if missing else "all by the kernel"
+        fix = "run the agent where it may make groups of cgroup v2 (systemd: Delegate=), or sanjaya agent --cgroup PATH"
+        yield Finding("bounds of tasks", not missing, f"{', '.join(sorted(ids))}: {said}", fix, optional=True)
 
 
 def clocks_of(nodes: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -48,8 +48,10 @@ class NodeJoined(Event, frozen=True, kw_only=True):
     memory_bytes: int = 0
     """Memory of the host that jobs may use; 0: likewise."""
     bounds_by: str = ""
-    """How tasks are kept to their CPUs and memory: `affinity` (the agent pins and watches them), `simulation`; empty:
-    not at all."""
+    """How tasks are kept to their CPUs and memory: `affinity` (the agent pins and watches them; between two looks they
+    have what they take), `simulation`; empty: not at all. After `affinity` may stand `+cgroup`: the kernel keeps each
+    task's processes together, and kills them as one; then `+memory` (it bounds their memory, shared memory and its
+    files with it) and `+pids` (their number). What is not named is not bounded by the kernel."""
     features: list[str] = []
     """What jobs may need of a node beside GPUs, and the pool that it is set apart for (`features.py`), ascending."""
     image_runner: str = ""

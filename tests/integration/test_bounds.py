@@ -26,7 +26,7 @@ needs_two = pytest.mark.skipif(len(ALL) < 2, reason="one CPU is nothing to divid
 async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
     async with AgentCase(tmp_path) as case:
         joined = await case.fact(NodeJoined)
-        assert (joined.cpus, joined.bounds_by) == (len(ALL), "affinity")
+        assert joined.cpus == len(ALL) and joined.bounds_by.startswith("affinity")
         assert joined.memory_bytes > 2**28
         yield case
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from torch_agent.files.server import FileServer
+from torch_agent.folders import TaskFolder
 from torch_agent.harness import inject_path
 from torch_agent.stacks import stacks_of
 
@@ -42,10 +43,10 @@ def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def start(pages: Path, started: list[subprocess.Popen[bytes]], script: str, **environment: str) -> int:
+def start(folder: TaskFolder, started: list[subprocess.Popen[bytes]], script: str, **environment: str) -> int:
     """Run a script as a task's process until it waits. Returns its pid."""
-    pages.mkdir(parents=True, exist_ok=True)
-    injected = {"SANJAYA_HARNESS_DIR": str(pages), "PYTHONPATH": inject_path()}
+    folder.pages.mkdir(parents=True, exist_ok=True)
+    injected = {"SANJAYA_HARNESS_DIR": str(folder.pages), "PYTHONPATH": inject_path()}
     process = subprocess.Popen(
         [sys.executable, "-c", WAITS.format(start=script)],
         env={**os.environ, **injected, **environment},
@@ -58,9 +59,9 @@ def start(pages: Path, started: list[subprocess.Popen[bytes]], script: str, **en
 
 
 def test_all_threads_of_an_unmodified_script_are_shown_and_it_goes_on(tmp_path: Path, started):
-    pid = start(tmp_path, started, ON_THREAD)
+    pid = start(TaskFolder(tmp_path), started, ON_THREAD)
     for _ in range(3):
-        [found] = stacks_of(tmp_path)
+        [found] = stacks_of(TaskFolder(tmp_path))
         assert (found["pid"], found["rank"], found["note"]) == (pid, None, "")
         assert "a_reader_that_waits" in found["text"] and "in wait" in found["text"]
         assert found["text"].count("most recent call first") == 2
@@ -68,19 +69,19 @@ def test_all_threads_of_an_unmodified_script_are_shown_and_it_goes_on(tmp_path: 
 
 
 def test_a_forked_process_answers_for_itself(tmp_path: Path, started):
-    start(tmp_path, started, FORKED)
-    first, second = stacks_of(tmp_path)
+    start(TaskFolder(tmp_path), started, FORKED)
+    first, second = stacks_of(TaskFolder(tmp_path))
     assert sorted("a_reader_that_waits" in each["text"] for each in (first, second)) == [False, True]
 
 
 def test_a_process_that_cannot_answer_says_why_and_lives(tmp_path: Path, started):
-    pid = start(tmp_path, started, ON_THREAD)
+    pid = start(TaskFolder(tmp_path), started, ON_THREAD)
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-    [found] = stacks_of(tmp_path)
+    [found] = stacks_of(TaskFolder(tmp_path))
     assert (found["text"], found["note"]) == ("", "the process stands still (it is suspended)")
     os.kill(pid, signal.SIGCONT)
-    without = tmp_path / "without"
+    without = TaskFolder(tmp_path / "without")
     start(without, started, ON_THREAD, SANJAYA_HARNESS="0")
     assert stacks_of(without) == [] and started[1].poll() is None
 
@@ -97,7 +98,7 @@ async def test_stacks_come_through_the_gateway_and_a_node_without_is_named(cell:
     agent = FileServer(tmp_path / "n1", "n1", Proof(read_key(tmp_path / "cell.key")))
     try:
         job = await job_on(cell, tmp_path / "n1", agent.start("127.0.0.1", 0))
-        pid = start(tmp_path / "n1" / "tasks" / f"{job}.1" / "pages", started, ON_THREAD)
+        pid = start(TaskFolder(tmp_path / "n1" / "tasks" / f"{job}.1"), started, ON_THREAD)
         found = (await cell.client.get("/v1/jobs/mine/stacks")).json()
         [process] = found["items"]
         assert (process["node_id"], process["pid"]) == ("n1", pid) and "a_reader_that_waits" in process["text"]

@@ -413,8 +413,8 @@ class Node(Answer):
     """Of the host, that jobs may be promised."""
     memory_promised_bytes: int
     bounds_by: str
-    """How tasks are kept to what they asked for: `affinity` (pinned and watched by the agent), `simulation`; empty: not
-    at all."""
+    """How tasks are kept to what they asked for: `affinity` (pinned and watched by the agent), with `+cgroup`,
+    `+memory`, `+pids` for what the kernel bounds; `simulation`; empty: not at all."""
     virtual: bool
     incarnation: int
     agent_version: str

@@ -96,3 +96,16 @@ def test_a_light_that_was_not_checked_is_dark():
 
 def test_the_gateway_and_the_doctor_call_the_law_the_same():
     assert doctor.NONE_STANDS == conservation.NONE_STANDS
+
+
+def test_what_the_kernel_does_not_bound_is_named_and_no_fault():
+    nodes = [
+        {"id": "n2", "state": "UP", "bounds_by": "affinity"},
+        {"id": "n1", "state": "DRAINED", "bounds_by": "affinity"},
+        {"id": "n3", "state": "UP", "bounds_by": "affinity+cgroup+memory+pids"},
+        {"id": "n4", "state": "LOST", "bounds_by": "affinity+cgroup"},
+        {"id": "n5", "state": "UP", "bounds_by": "simulation"},
+    ]
+    bare, whole = doctor.bounds_of(nodes)
+    assert bare.mark == "–" and bare.detail.startswith("n1, n2: not bounded by the kernel: a task's processes")
+    assert (whole.mark, whole.detail) == ("ok", "n3: all by the kernel")

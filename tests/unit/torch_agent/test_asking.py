@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from torch_agent.asking import Said, said_by
-from torch_agent.shim import TASK_VARIABLE, kill_members
+from torch_agent.membership import TASK_VARIABLE, kill_marked
 
 from libs.testing.cancelling import cancelled_after
 
@@ -42,4 +42,4 @@ async def test_it_ends_wherever_it_is_cancelled(tmp_path: Path, turns: int):
     mark = str(tmp_path)
     command = ("sh", "-c", "sleep 1000; true")  # a shell with a process below it, which is not killed with the shell
     await cancelled_after(turns, said_by(*command, environment={**os.environ, TASK_VARIABLE: mark}))
-    kill_members(mark)
+    kill_marked(mark)

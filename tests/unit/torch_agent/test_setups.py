@@ -11,8 +11,8 @@ import pytest
 from torch_agent.environments.activation import Activation
 from torch_agent.environments.commands import Commands, SetupFailed
 from torch_agent.environments.setups import MARK, Setups, Wanted
+from torch_agent.membership import kill_marked
 from torch_agent.processes import lives
-from torch_agent.shim import kill_members
 
 from libs.testing.cancelling import cancelled_after
 
@@ -80,7 +80,7 @@ async def test_a_command_ends_wherever_it_is_cancelled(tmp_path: Path, turns: in
     mark = str(tmp_path)
     commands = Commands(tmp_path, mark, tmp_path / "out")
     await cancelled_after(turns, commands.run(["sh", "-c", "sleep 1000; true"], os.environ))
-    kill_members(mark)
+    kill_marked(mark)
 
 
 async def test_one_without_its_mark_is_made_anew(setups: Setups, tmp_path: Path):

@@ -169,8 +169,9 @@ def state_of(process: subprocess.Popen[bytes]) -> str:
 
 def test_a_task_that_is_to_stand_still_is_not_let_go_on_by_its_pacer(node: Node):
     guest = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
-    shim = {"version": 2, "pid": guest.pid, "ranks": {"0": guest.pid}}
-    (node.folder.path / "shim.json").write_text(json.dumps(shim))
+    shim = subprocess.Popen(["sleep", "977"])
+    record = {"version": 2, "pid": shim.pid, "ranks": {"0": guest.pid}}
+    (node.folder.path / "shim.json").write_text(json.dumps(record))
     with (node.folder.path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         GpuPage(node.page_path).busy(time.monotonic() + FAR_S)
@@ -183,7 +184,7 @@ def test_a_task_that_is_to_stand_still_is_not_let_go_on_by_its_pacer(node: Node)
             assert pacer.wait() == -signal.SIGKILL
             assert pacer_of(node.folder) is None and state_of(guest) == "T"
         finally:
-            for process in (pacer, guest):
+            for process in (pacer, guest, shim):
                 process.kill()
                 process.wait()
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -91,32 +90,32 @@ def test_a_spec_that_cannot_be_read_is_the_tasks_result(tmp_path: Path, content:
     assert ended is not None and ended.outcome == "launch_failed"
 
 
+COUNTS = """
+import signal, sys
+from pathlib import Path
+from torch_agent import shim
+folder, before, after = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+shim._kills_for_memory = lambda: after if (folder / "ended").exists() else before
+signal.pthread_sigmask(signal.SIG_BLOCK, shim.HEARD)
+sys.exit(shim.main(folder))
+"""
+
+
 @pytest.mark.parametrize(("killed", "signs"), [((4, 4), False), ((4, 5), True), ((0, 0), False)])
 def test_a_kill_is_told_with_what_the_kernel_has_counted_meanwhile(
-    killed: tuple[int, int], signs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    killed: tuple[int, int], signs: bool, tmp_path: Path
 ):
     """The counter of processes that were killed for memory: before the rank is killed, and as its end is seen."""
-    before, after = killed
-    monkeypatch.setattr(shim, "_kills_for_memory", lambda: after if ended.exists() else before)
     (tmp_path / "spec.json").write_text(json.dumps(spec(tmp_path, command=["sleep", "600"], version=2)))
-    ended = tmp_path / "ended"
-
-    def kill() -> None:
+    with subprocess.Popen([sys.executable, "-c", COUNTS, str(tmp_path), *map(str, killed)]) as running:
         while not (tmp_path / "shim.json").exists():
+            assert running.poll() is None
             time.sleep(0.01)
         found = read_record(tmp_path / "shim.json", Shim)
         assert found is not None
-        ended.touch()
+        (tmp_path / "ended").touch()
         os.kill(found.ranks["0"], signal.SIGKILL)
-
-    signal.pthread_sigmask(signal.SIG_BLOCK, shim.HEARD)
-    try:
-        thread = threading.Thread(target=kill)
-        thread.start()
-        assert shim.main(tmp_path) == 0
-        thread.join()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, shim.HEARD)
+    assert running.returncode == 0
     left = read_record(tmp_path / "exit.json", Exit)
     assert left is not None and (left.signal, left.memory_signs) == (signal.SIGKILL, signs)
 
@@ -195,3 +194,41 @@ def test_room_is_allocated_or_filled_or_refused(small_disk: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space left"):
         allocate(small_disk / "b", 1 << 30)
     assert (small_disk / "b").stat().st_size == (1 << 20) + 5
+
+
+KILLS_ITSELF = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome", "kills"), [("oom_kill 2\n", "host_memory_exceeded", 2), ("oom_kill 0\n", "signalled", 0)]
+)
+def test_a_kill_by_the_kernel_for_want_of_memory_is_told_from_one_by_hand(
+    tmp_path: Path, events: str, outcome: str, kills: int
+):
+    """The files of a control group, as the kernel would have them."""
+    group, folder = tmp_path / "group", tmp_path / "task"
+    for path in (group, folder):
+        path.mkdir()
+    for name, content in (("memory.max", "max"), ("memory.events", events), ("cgroup.procs", "")):
+        (group / name).write_text(content)
+    bounds = {"path": str(group), "memory_bytes": 3 << 30, "processes": 100}
+    left = left_by(folder, json.dumps(spec(folder, command=KILLS_ITSELF, version=2, cgroup=bounds)))
+    assert (left["signal"], left["oom_kills"], left["memory_signs"]) == (9, kills, kills > 0)
+    assert (group / "memory.max").read_text() == str(3 << 30) and (group / "cgroup.procs").read_text() == "0"
+    ended = TaskFolder(folder).look(starting=False, started=True).ended
+    assert ended is not None and (ended.outcome, ended.memory_signs) == (outcome, kills > 0)
+    assert kills == 0 or ended.stderr_tail.startswith("the kernel has ended its processes at 3072 MiB")
+
+
+def test_a_record_that_names_a_group_of_others_has_nothing_killed(tmp_path: Path):
+    folder = TaskFolder(tmp_path / "n1" / "tasks" / "j.1")
+    folder.path.mkdir(parents=True)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for name in ("cgroup.procs", "cgroup.kill"):
+        (foreign / name).write_text("")
+    record = {"version": 2, "pid": 2, "ranks": {}, "began": 1, "cgroup": str(foreign)}
+    (folder.path / "shim.json").write_text(json.dumps(record))
+    assert folder.cgroup is None
+    folder.signal_ranks(9)
+    assert (foreign / "cgroup.kill").read_text() == ""

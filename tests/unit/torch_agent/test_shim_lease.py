@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from torch_agent.folders import SHIM
 from torch_agent.records import Exit, read_record
-from torch_agent.shim import SUSPENDED, boottime_s, kill_members, read_lease, write_lease
+from torch_agent.membership import kill_marked
+from torch_agent.shim import SUSPENDED, boottime_s, read_lease, write_lease
 
 LEASE_S = 1.0
 FAMILY = """
@@ -92,7 +93,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
     yield made
     made.shim.kill()
     made.shim.wait()
-    kill_members(str(tmp_path / "pages"))
+    kill_marked(str(tmp_path / "pages"))
 
 
 def test_the_file_is_renewed_in_place_and_a_damaged_one_counts_as_none(tmp_path: Path):

@@ -18,7 +18,7 @@ from torch_agent.harness.page import PageWriter
 from torch_agent.leasing import Leasing
 from torch_agent.probes.gpus import NO_OTHERS, GpuReading, Others
 from torch_agent.probes.virtual import VirtualGpus
-from torch_agent.processes import cpu_s
+from torch_agent.processes import Table
 from torch_agent.telemetry import Telemetry
 
 from libs.bus.port import Outgoing
@@ -145,6 +145,6 @@ def test_what_the_ended_children_of_a_process_have_used_counts_as_its_own():
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        used_s = cpu_s(process.pid)
+        used_s = Table().cpu_s([process.pid])
         process.kill()
     assert used_s >= 0.3

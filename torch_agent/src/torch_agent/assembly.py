@@ -19,6 +19,8 @@ from libs.node.task import LEAVING_PATIENCE_S, Order
 from torch_agent import VERSION
 from torch_agent.bounds import LOOK_S as BOUNDS_LOOK_S
 from torch_agent.bounds import Bounds
+from torch_agent.cgroups import Groups, NoCgroups
+from torch_agent.cgroups import found as found_groups
 from torch_agent.complaints import Complaints
 from torch_agent.coordinating.coordinator import Coordinator
 from torch_agent.driver.interface import Driver
@@ -30,7 +32,7 @@ from torch_agent.options import Options
 from torch_agent.ordering import orders_partition
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.scaling import Scaling
-from torch_agent.processes import cpu_s
+from torch_agent.processes import Looks
 from torch_agent.publishing import Publisher
 from torch_agent.reaching import CONTROL, lasting, placement_position, use_present_token
 from torch_agent.room import LOOK_S as ROOM_LOOK_S
@@ -82,9 +84,11 @@ class Agent:
         self._leasing, self._bus = leasing, bus
         publisher.on_refused = self._is_refused
         inventory = gpus.inventory()
-        self._bounds = Bounds(options.cpus, options.gpu_cpus)
+        self._looks = Looks()
+        self._bounds = Bounds(options.cpus, options.gpu_cpus, self._looks)
+        self._groups = _groups(options)
         self._sharing = Sharing(options.state_dir / "gpus", [gpu.index for gpu in inventory], virtual=gpus.virtual)
-        self._launcher = Launcher(options, inventory, self._bounds.begins, self._sharing.begins, scales)
+        self._launcher = Launcher(options, inventory, self._bounds.begins, self._sharing.begins, scales, self._groups)
         self._launcher.leasing = leasing
         self._coordinator = Coordinator(
             options.node_id,
@@ -112,6 +116,8 @@ class Agent:
         )
         self._refusal = ""
         """What was said last of the agent's token; empty: it is taken."""
+        if self._groups is not None:
+            self._groups.sweep(frozenset(task.key for task in self.supervision.active()))
         self._gpu_tests = GpuTests(options.node_id, gpus, self._report)
 
     def join(self, ports: Ports) -> None:
@@ -176,6 +182,11 @@ class Agent:
         while self._journal.backlog:
             await self._publisher.publish()
 
+    def close(self) -> None:
+        """Leave nothing on the machine that no task needs."""
+        if self._groups is not None:
+            self._groups.remove()
+
     def _report(self, event: Event) -> None:
         self._journal.record(facts=[event], time_s=time.time())
         self._publisher.wake()
@@ -219,7 +230,7 @@ class Agent:
             self._gpus,
             active=supervision.active,
             pages_of=lambda task: supervision.folder(task).pages,
-            cpu_s=lambda task: sum(cpu_s(pid) for pid in supervision.folder(task).processes()),
+            cpu_s=lambda task: supervision.folder(task).cpu_s(self._looks.recent()),
             report=self._report,
             refused=self._is_refused,
             complaints=complaints,
@@ -230,7 +241,7 @@ class Agent:
         )
 
     def _joined(self, incarnation: int) -> NodeJoined:
-        options, gpus, scales = self._options, self._gpus, self._scales
+        options, gpus, scales, groups = self._options, self._gpus, self._scales, self._groups
         return NodeJoined(
             node_id=options.node_id,
             incarnation=incarnation,
@@ -248,13 +259,30 @@ class Agent:
             cpus=len(options.cpus),
             gpu_cpus=list(options.gpu_cpus.values()),
             memory_bytes=options.memory_bytes,
-            bounds_by="affinity",
+            bounds_by="+".join(["affinity", *(("cgroup", *groups.controllers) if groups is not None else ())]),
             scales_memory=scales.memory,
             scales_compute=True,
             spill_bytes=scales.spill_bytes,
             features=options.features,
             image_runner=options.image_runner,
         )
+
+
+def _groups(options: Options) -> Groups | None:
+    """None where tasks are to have none, or where none can be made and none were asked for by name.
+
+    Raises:
+        NoCgroups: none can be made in the group that was named.
+    """
+    if not options.cgroups:
+        return None
+    try:
+        return found_groups(options.cgroup, options.node_id, options.state_dir)
+    except NoCgroups as error:
+        if options.cgroup is not None:
+            raise
+        log.info("tasks are held by the trees of their processes alone: %s", error)
+        return None
 
 
 def _driver(options: Options) -> Driver | None:

@@ -22,7 +22,7 @@ from libs.node.task import Status, Task, task_key
 from torch_agent.coordinating.readings import pages_on
 from torch_agent.folders import TaskFolder
 from torch_agent.pages import living_pages
-from torch_agent.processes import resident_bytes
+from torch_agent.processes import Looks, Table, resident_bytes
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +37,15 @@ counts twice.
 class Bounds:
     """What the tasks of a node may use of its host."""
 
-    def __init__(self, cpus: Sequence[int], gpu_cpus: Mapping[int, int]) -> None:
+    def __init__(self, cpus: Sequence[int], gpu_cpus: Mapping[int, int], looks: Looks | None = None) -> None:
         """Nothing is pinned until a task asks for CPUs, or trains on a GPU that has one.
 
         Args:
             cpus: what tasks may use together.
             gpu_cpus: {virtual GPU: its CPU}, of those that have one.
+            looks: at all processes, shared with other parts of the agent; None: its own.
         """
-        self._cpus = frozenset(cpus)
+        self._cpus, self._looks = frozenset(cpus), looks or Looks()
         self._gpu_cpus = {index: frozenset([cpu]) for index, cpu in gpu_cpus.items()}
         self._own: dict[str, frozenset[int]] = {}
         """{task key: the CPUs that it has for itself}."""
@@ -86,13 +87,23 @@ class Bounds:
         """End what has had too much memory at two looks in a row."""
         heavy = {}
         for task, folder in tasks:
-            if (why := _excess(task.order, folder)) is not None:
+            if (why := self._excess(task.order, folder)) is not None:
                 heavy[task.key] = folder, why
         for key in self._heavy & heavy.keys():
             folder, why = heavy[key]
             log.warning("%s is ended: %s", key, why)
             folder.end_for_memory(why)
         self._heavy = frozenset(heavy)
+
+    def _excess(self, order: LaunchTask, folder: TaskFolder) -> str | None:
+        """How much more memory the task's processes have than it asked for, as a sentence; None: they have not."""
+        each_bytes, gpus = order.memory_bytes or 0, len(order.gpu_indices)
+        asked = each_bytes * gpus
+        used = _used_bytes(folder, self._looks.recent(), asked)
+        if used <= asked:
+            return None
+        each = f" ({bytes_of(each_bytes)} for each of {gpus} GPUs)" if gpus > 1 else ""
+        return f"its processes had {bytes_of(used)} of the host's memory; it asked for {bytes_of(asked)}{each}"
 
     def _wanted(self, order: LaunchTask) -> int:
         return min(len(self._cpus), (order.cpus or 0) * len(order.gpu_indices))
@@ -128,7 +139,7 @@ class Bounds:
             cpus = self._own.get(task.key, shared)
             ours = {*self._gpu_cpus.values(), *([before[task.key]] if task.key in before else [])}
             training = self._training(task, folder) if task.key not in self._own else {}
-            pin(set(folder.processes()) - training.keys(), cpus, ours)
+            pin(set(folder.processes(self._looks.recent())) - training.keys(), cpus, ours)
             for pid, own in training.items():
                 pin([pid], own & shared or shared, ours)
             if cpus != self._cpus:
@@ -141,17 +152,14 @@ class Bounds:
         return {page.pid: self._gpu_cpus[index] for index in indices for page in pages_on(task, index, living)}
 
 
-def _excess(order: LaunchTask, folder: TaskFolder) -> str | None:
-    """How much more memory the task's processes have than it asked for, as a sentence; None: they have not."""
-    asked, gpus, pids = order.memory_bytes or 0, len(order.gpu_indices), folder.processes()
+def _used_bytes(folder: TaskFolder, table: Table, most_bytes: int) -> int:
+    """What the task's processes have of the host's memory; exact only where it is more than so much."""
+    if (cgroup := folder.cgroup) is not None and (counted := cgroup.memory_bytes()) is not None:
+        return counted
+    pids = folder.processes(table)
     # What processes share counts for each of them in the first figure, which costs little; the second is exact.
-    if sum(resident_bytes(pid, shared=True) for pid in pids) <= asked * gpus:
-        return None
-    used = sum(resident_bytes(pid, shared=False) for pid in pids)
-    if used <= asked * gpus:
-        return None
-    each = f" ({bytes_of(asked)} for each of {gpus} GPUs)" if gpus > 1 else ""
-    return f"its processes had {bytes_of(used)} of the host's memory; it asked for {bytes_of(asked * gpus)}{each}"
+    used = sum(resident_bytes(pid, shared=True) for pid in pids)
+    return used if used <= most_bytes else sum(resident_bytes(pid, shared=False) for pid in pids)
 
 
 def pin(pids: Iterable[int], cpus: frozenset[int], ours: Collection[frozenset[int]]) -> None:

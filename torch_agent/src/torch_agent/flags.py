@@ -129,6 +129,13 @@ def _machine(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
         help="one of N agents here: an Nth is the default",
     )
     add("--part", type=int, default=env.get("SANJAYA_PART", "1"), metavar="K", help="the Kth of these agents")
+    add(
+        "--cgroup",
+        default=env.get("SANJAYA_CGROUP", "auto"),
+        metavar="PATH",
+        help="a group of cgroup v2 in which each task gets one, to be bounded and ended as a whole; auto: the agent's "
+        "own, where it may make groups there; none: tasks have none",
+    )
 
 
 def _network(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import signal
@@ -20,20 +21,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 from libs.node.seen import Ended, Seen
+from torch_agent.cgroups import Cgroup, is_of
 from torch_agent.harness.attempts import NOTE
 from torch_agent.harness.control import create_control
 from torch_agent.harness.regular import regular
 from torch_agent.harness.versions import Unreadable
 from torch_agent.listing import listed
+from torch_agent.membership import Membership, remove_shared_files
 from torch_agent.once import warn_once
-from torch_agent.processes import children, found_by, group_of, lives
+from torch_agent.processes import Table, found_by, lives
 from torch_agent.records import Exit, Fenced, Fetched, MemoryExceeded, R, Shim, read_record
 from torch_agent.room import allocate
-from torch_agent.shim import HELD, HELD_NAME, ROOMS, SUSPENDED, VERSION, kill_members, members
+from torch_agent.shim import HELD, HELD_NAME, ROOMS, SUSPENDED, VERSION
 
 SHIM = Path(__file__).with_name("shim.py")
 Refusal = Literal["launch_failed", "setup_failed", "node_failed"]
 MOST_OUTPUTS = 1024
+KILLED_LOOK_S = 1.0
+"""How long an agent waits for a process that it has killed: everything else waits meanwhile."""
+LEFT_ROUNDS = 10
 OUTPUT = re.compile(r"rank-[0-9]{1,6}\.(out|err)")
 
 
@@ -202,26 +208,62 @@ class TaskFolder:
         if shim is None or shim.pid is None:
             return False
         with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(shim.pid, signal.SIGSTOP)  # it leaves no result, and is the parent of all meanwhile
+            self._membership(shim).tell(signal.SIGKILL)
             os.kill(shim.pid, signal.SIGKILL)
-        _signal(self._groups(shim), signal.SIGKILL)
         return True
 
+    def end_left(self) -> None:
+        """Kill what a shim that has been killed has left; what the kernel does not let go in time stays."""
+        shim = self._shim(started=True)
+        for _ in range(LEFT_ROUNDS):
+            if shim is None or self._lives(shim) or self._lost(shim) is not None:
+                break
+
     def signal_ranks(self, *numbers: int) -> None:
-        """Send signals to every process group of the task; SIGTERM to those of its ranks alone.
+        """Send signals to every process of the task; SIGTERM to the process groups of its ranks alone.
 
         Launchers pass that one on, and a rank that is told twice would begin to leave twice.
         """
         shim = self._shim(started=True) if numbers else None
         if shim is None:
             return
+        task = self._membership(shim)
         for number in numbers:
-            _signal(shim.ranks if number == signal.SIGTERM else self._groups(shim), number)
+            if number == signal.SIGTERM:
+                _signal(shim.ranks, number)
+            elif refused := task.tell(number):
+                warn_once(f"{self.path.name}: processes {sorted(refused)} of another user do not take signals")
 
-    def processes(self) -> list[int]:
-        """All that are in the task's process groups, ascending."""
+    def processes(self, table: Table | None = None) -> list[int]:
+        """All that belong to the task, parents before their children.
+
+        Args:
+            table: a look at all processes; None: they are looked at now.
+        """
         shim = self._shim(started=True)
-        groups = self._groups(shim) if shim is not None else []
-        return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if group_of(path) in groups)
+        return self._membership(shim).pids(table) if shim is not None else []
+
+    def cpu_s(self, table: Table) -> float:
+        """Seconds of CPU time that the task has used so far, with what has ended.
+
+        Args:
+            table: a look at all processes.
+        """
+        shim = self._shim(started=True)
+        if shim is None:
+            return 0.0
+        task = self._membership(shim)
+        counted = task.cgroup.cpu_s() if task.cgroup is not None else None
+        if counted is not None:
+            return counted
+        return table.cpu_s(task.pids(table), [task.shim] if task.shim is not None else [])
+
+    @property
+    def cgroup(self) -> Cgroup | None:
+        """The control group of the task; None: it has none."""
+        shim = self._shim(started=True)
+        return shim.cgroup if shim is not None else None
 
     def shim_pid(self) -> int | None:
         """The shim's process, once it has started the ranks."""
@@ -233,10 +275,12 @@ class TaskFolder:
         shim = self._shim(started=True)
         return shim.ranks if shim is not None else []
 
-    def _groups(self, shim: _Processes) -> list[int]:
-        """The process groups of the ranks, and those that have been made from there: torchrun makes one per rank."""
-        made = (group_of(Path("/proc") / str(pid)) for pid in members(str(self.pages)))
-        return list(dict.fromkeys([*shim.ranks, *(group for group in made if group > 1)]))
+    def _membership(self, shim: _Processes) -> Membership:
+        """How the task's processes are found; those of a shim of before, or one that has died, also by the variable."""
+        there = shim.pid is not None and lives(shim.pid, shim.began) and (shim.began > 0 or self._lives(shim))
+        adopts = there and shim.began > 0
+        groups = () if adopts else tuple(shim.ranks)
+        return Membership(self.path, shim.pid if there else None, groups, shim.cgroup, hint=not adopts)
 
     def _shim(self, *, started: bool) -> _Processes | None:
         """None before the ranks have been started.
@@ -248,7 +292,7 @@ class TaskFolder:
         try:
             found = read_record(path, Shim)
             if found is not None:
-                return _Processes(found.pid, list(found.ranks.values()))
+                return _Processes(found.pid, list(found.ranks.values()), found.began, self._cgroup(found.cgroup))
             if not started:
                 return None
             why = f"{path}: it is gone"
@@ -256,7 +300,20 @@ class TaskFolder:
             why = str(error)
         warn_once(f"{why}: the task's processes are those of its shim, if that lives")
         pid = found_by([SHIM.name, str(self.path)])
-        return _Processes(pid, children(pid) if pid is not None else [])
+        return _Processes(pid, Table().children(pid) if pid is not None else [])
+
+    @property
+    def _begun_s(self) -> float:
+        """When the task was to be started, by the clock of files; never where that is not known."""
+        try:
+            return (self.path / "spec.json").stat().st_mtime
+        except OSError:
+            return math.inf
+
+    def _cgroup(self, path: str) -> Cgroup | None:
+        """None also for one that is not the task's own by its name: no record has others killed."""
+        own = path and is_of(Path(path), self.path.name, self.path.parent.parent)
+        return Cgroup(Path(path)) if own else None
 
     def _lives(self, shim: _Processes) -> bool:
         """The lock may be gone with the folder."""
@@ -268,8 +325,15 @@ class TaskFolder:
         None while one of them is still on its way out, and has its memory.
         """
         _signal(shim.ranks, signal.SIGKILL)
-        if kill_members(str(self.pages)) or any(lives(pid) for pid in shim.ranks):
+        task = self._membership(shim)
+        pids, refused = task.kill(KILLED_LOOK_S)
+        remove_shared_files([*shim.ranks, *pids], self._begun_s)
+        if not refused.issuperset(pids) or any(lives(pid) for pid in shim.ranks):
             return None
+        if refused:
+            warn_once(f"{self.path.name}: processes {sorted(refused)} of another user are left running")
+        if task.cgroup is not None:
+            task.cgroup.remove()
         return Ended(exit_code=None, signal=None if why else signal.SIGKILL, outcome="lost", stderr_tail=why)
 
     def _ended(self, shim: _Processes | None) -> Ended | None:
@@ -292,6 +356,7 @@ class TaskFolder:
                 outcome="host_memory_exceeded",
                 rank=found.rank,
                 stderr_tail=exceeded.why.replace("\0", "\ufffd"),
+                memory_signs=found.memory_signs,
             )
         if found.outcome in ("exited", "signalled") and found.exit_code != 0:
             fenced = _read(self.pages / NOTE, Fenced)
@@ -338,6 +403,9 @@ class _Processes:
 
     pid: int | None
     ranks: list[int]
+    began: int = 0
+    """Start of the shim in the kernel's ticks; 0: it is not known, and the shim may adopt no orphans."""
+    cgroup: Cgroup | None = None
 
 
 def _has_ended(shim: _Processes | None) -> bool:

@@ -23,6 +23,7 @@ from libs.node.seen import Setup
 from libs.node.task import task_key
 from libs.runtime.disk_room import lacks_room
 from torch_agent.cell_gateway import CellGateway
+from torch_agent.cgroups import Groups
 from torch_agent.code import CodeBroken, unpack
 from torch_agent.data_check import DataWrong, check_data, first_of
 from torch_agent.environment import limited, place_of, rank_environments, session_environment
@@ -39,6 +40,7 @@ from torch_agent.harness.control import turn_to
 from torch_agent.leasing import Leasing
 from torch_agent.options import Options
 from torch_agent.probes.scaling import Scaling
+from torch_agent.processes import most_processes
 
 AGENTS_OWN = ("SANJAYA_", "OTEL_")
 """Prefixes of variables that are for the agent and not for the tasks."""
@@ -78,6 +80,7 @@ class Launcher:
         begins_on: Callable[[LaunchTask], list[int]],
         prepares: Callable[[LaunchTask, Path], None],
         scales: Scaling,
+        groups: Groups | None = None,
     ) -> None:
         """Of a node with these GPUs.
 
@@ -85,7 +88,9 @@ class Launcher:
             begins_on: the CPUs for a task that begins, none: all of the agent's.
             prepares: the folder of its pages, for the sharing of its GPUs.
             scales: what is done about the memory of tasks.
+            groups: where tasks have control groups; None: they have none.
         """
+        self._groups = groups
         self._options, self._begins_on, self._prepares, self._scales = options, begins_on, prepares, scales
         self.outputs = Outputs(options.state_dir / "outputs", options.outputs_most_bytes, options.outputs_longest_s)
         self._gpus = {gpu.index: gpu for gpu in gpus}
@@ -227,7 +232,21 @@ class Launcher:
             "cpus": self._begins_on(order),
             "lease": self.leasing.spec if self.leasing is not None else None,
             **in_spec(order),
+            "cgroup": self._cgroup(order, gpus),
         }
+
+    def _cgroup(self, order: LaunchTask, gpus: list[GpuInfo]) -> dict[str, Any] | None:
+        """The task's control group and its bounds.
+
+        What a task asks for is the agent's to enforce, with a sentence. The kernel's bound is for what is taken faster
+        than the agent looks, and above it by the memory of the GPUs, which is on the host while the task is suspended.
+        """
+        if self._groups is None:
+            return None
+        parked = sum(gpu.memory_bytes for gpu in gpus)
+        most = None if order.memory_bytes is None else order.memory_bytes * len(gpus) + parked
+        path = self._groups.of(task_key(order.job_id, order.attempt))
+        return {"path": str(path), "memory_bytes": most, "processes": most_processes()}
 
     def _environments(
         self,

@@ -2,7 +2,8 @@
 
 python -m torch_agent.left STATE_DIR [--end]
 
-For the time without an agent: what ended before its eyes would be lost, instead of interrupted.
+For the time without an agent: what ended before its eyes would be lost, instead of interrupted. What tasks have left
+whose shims were killed meanwhile is not listed, and is killed by `--end`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch_agent.folders import TaskFolder
 from torch_agent.former import order_in
 from torch_agent.holding import AnotherAgent, hold
 from torch_agent.journal import Journal, JournalDamaged, JournalRefused
+from torch_agent.processes import machine_start
 from torch_agent.shim import PEER_GRACE_S
 
 ENDS_WITHIN_S = 2 * PEER_GRACE_S + 5.0
@@ -29,26 +31,30 @@ ENDS_WITHIN_S = 2 * PEER_GRACE_S + 5.0
 EXIT_REFUSED = 78
 
 
-def left_in(state_dir: Path) -> list[tuple[dict[str, Any], TaskFolder]]:
-    """The tasks that live: what to say of each, and its folder.
+def unended_in(state_dir: Path) -> list[tuple[dict[str, Any], TaskFolder]]:
+    """The tasks whose end is not on record, and that are of the machine's present life: what to say of each, its folder.
 
     Raises:
         JournalRefused: the journal is of a newer format.
     """
     known = _known(state_dir / "journal.db")
     found = []
-    for path in sorted((state_dir / "tasks").glob("*")):
-        folder, task = TaskFolder(path), known.get(path.name)
+    for path in sorted((state_dir / "tasks").glob("*")) if known is not None else ():
+        folder, task = TaskFolder(path), (known or {}).get(path.name)
         order = task.order if task is not None else order_in(path)
-        if order is not None and folder.lives():
-            about = {"job_id": order.job_id, "attempt": order.attempt, "name": order.name, "node_id": order.node_id}
-            gpus, status = (task.gpu_indices, task.status) if task is not None else (order.gpu_indices, Status.RUNNING)
-            found.append((about | {"gpus": gpus, "pids": folder.ranks(), "status": status.value}, folder))
+        if order is None or (task is not None and task.status is Status.EXITED):
+            continue
+        about = {"job_id": order.job_id, "attempt": order.attempt, "name": order.name, "node_id": order.node_id}
+        gpus, status = (task.gpu_indices, task.status) if task is not None else (order.gpu_indices, Status.RUNNING)
+        found.append((about | {"gpus": gpus, "pids": folder.ranks(), "status": status.value}, folder))
     return found
 
 
-def _known(path: Path) -> dict[str, Task]:
-    """What the journal knows; nothing where it is gone or damaged, which its next agent will see to."""
+def _known(path: Path) -> dict[str, Task] | None:
+    """The tasks in the journal; none where it is gone or damaged, which its next agent will see to.
+
+    None: it is of an earlier life of the machine, and other processes have the tasks' numbers by now.
+    """
     if not path.exists():
         return {}
     try:
@@ -56,15 +62,15 @@ def _known(path: Path) -> dict[str, Task]:
     except JournalDamaged:
         return {}
     try:
-        return journal.tasks()
+        return journal.tasks() if journal.machine_start in ("", machine_start()) else None
     finally:
         journal.close()
 
 
 def end(folders: list[TaskFolder]) -> None:
-    """Tell their shims to end, and wait until they have."""
+    """Tell the shims that live to end, and wait until they have; what killed ones have left is killed."""
     waited: list[int] = []
-    for folder in folders:
+    for folder in filter(TaskFolder.lives, folders):
         pid = folder.shim_pid()
         if pid is not None:
             with suppress(ProcessLookupError):
@@ -73,6 +79,8 @@ def end(folders: list[TaskFolder]) -> None:
     for descriptor in waited:
         select.select([descriptor], [], [], ENDS_WITHIN_S)
         os.close(descriptor)
+    for folder in folders:
+        folder.end_left()
 
 
 def main() -> int:
@@ -83,13 +91,14 @@ def main() -> int:
     options = parser.parse_args()
     try:
         with hold(options.state_dir):
-            found = left_in(options.state_dir)
+            unended = unended_in(options.state_dir)
+            found = [about for about, folder in unended if folder.lives()]
             if options.end:
-                end([folder for _, folder in found])
+                end([folder for _, folder in unended])
     except (AnotherAgent, JournalRefused) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    print(json.dumps([about for about, _ in found]))
+    print(json.dumps(found))
     return 0
 
 

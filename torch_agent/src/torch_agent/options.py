@@ -66,6 +66,10 @@ class Options:
     """So many agents share this machine."""
     cpus: tuple[int, ...]
     """Those that tasks may use, of those that the agent itself may use: the first ones of its part of the machine."""
+    cgroups: bool
+    """Whether tasks are to have control groups."""
+    cgroup: Path | None
+    """The group of cgroup v2 in which they are made; None: the agent's own, where that is possible."""
     pin_virtual_gpus: bool
     """Whether each virtual GPU has one of these CPUs, on which the processes that train there run; else they float."""
     memory_bytes: int
@@ -154,6 +158,8 @@ def _options(found: argparse.Namespace) -> Options:
         outputs_longest_s=found.outputs_days * 86_400.0,
         part_of_machine=found.part_of_machine,
         cpus=cpus,
+        cgroups=found.cgroup != "none",
+        cgroup=Path(found.cgroup) if found.cgroup not in ("auto", "none") else None,
         pin_virtual_gpus=_pins(found, cpus),
         memory_bytes=machine_memory_bytes() // found.part_of_machine if found.memory is None else found.memory,
         setups_most_bytes=int(found.setups_gib * 2**30),
@@ -231,6 +237,8 @@ def _mistakes_in_parts(found: argparse.Namespace) -> Iterator[str]:
         yield f"--part-of-machine {found.part_of_machine}: expected 1 or more agents"
     if not 1 <= found.part <= found.part_of_machine:
         yield f"--part {found.part}: expected 1 to {found.part_of_machine}, the number of --part-of-machine"
+    if found.cgroup not in ("auto", "none") and not (Path(found.cgroup) / "cgroup.procs").exists():
+        yield f"--cgroup {found.cgroup}: expected auto, none, or the folder of a group of cgroup v2"
     if found.pin_virtual_gpus and not found.virtual_gpus:
         yield "--pin-virtual-gpus: expected --virtual-gpus N as well; real GPUs are no CPUs"
 

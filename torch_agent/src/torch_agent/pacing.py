@@ -25,7 +25,7 @@ from torch_agent.harness.gate.gate import is_free
 from torch_agent.harness.gate.pace import Pace
 from torch_agent.harness.gpu_page import GpuPage, own_pages
 from torch_agent.harness.regular import regular
-from torch_agent.processes import PROC, run_s
+from torch_agent.processes import PROC, group_of, run_s
 from torch_agent.shim import holds
 
 SLICE_S = 0.02
@@ -170,7 +170,8 @@ class Pacer:
 
     def _find_groups(self) -> None:
         self._processes = self._folder.processes()
-        self._groups = sorted({os.getpgid(pid) for pid in self._processes if Path(f"/proc/{pid}").exists()})
+        groups = {group_of(pid) for pid in self._processes}
+        self._groups = sorted(groups - {0, self._folder.shim_pid()})  # what joins the shim's does not stop that
         self._run_s = sum(map(run_s, self._processes))
         if self._holds:
             self._signal(signal.SIGSTOP)  # groups that have been made since

@@ -1,7 +1,8 @@
 """The records in a task's folder, read: what its shim leaves there, and what the agent leaves for its next start.
 
 A shim outlives the agent that started it, so these are the records of any version there has been. Version 1 did not say
-its version; version 2 does, and has the same fields. They lie in reach of the task, which may have written anything.
+its version; version 2 does, and has the same fields. Fields that were added since have defaults: agents of before leave
+them out, and shims of before do not write them. They lie in reach of the task, which may have written anything.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class Shim(Record, frozen=True, kw_only=True):
     pid: Pid
     ranks: dict[str, Pid]
     """{global rank: leader of its process group}."""
+    began: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Start of the shim in the kernel's ticks; 0: one of before, which adopts no orphans."""
+    cgroup: str = ""
+    """Path of the task's control group; empty: it has none."""
 
 
 class Exit(Record, frozen=True, kw_only=True):
@@ -49,6 +54,8 @@ class Exit(Record, frozen=True, kw_only=True):
     rank: Small | None
     stderr_tail: str
     memory_signs: bool | None = None
+    oom_kills: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] | None = None
+    """Processes of the task that the kernel has killed for want of memory; None: it does not count them."""
 
 
 class Fetched(Record, frozen=True, kw_only=True):

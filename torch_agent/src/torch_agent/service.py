@@ -23,6 +23,7 @@ from libs.runtime.disk_room import lacks_room
 from libs.runtime.waits import within
 from torch_agent.assembly import Agent, Ports
 from torch_agent.beginning import OrdersRefused
+from torch_agent.cgroups import NoCgroups
 from torch_agent.complaints import Complaints
 from torch_agent.files.server import FileServer
 from torch_agent.holding import AnotherAgent, hold
@@ -57,6 +58,7 @@ async def serve(options: Options, stop: asyncio.Event) -> None:
         AnotherAgent: another agent works on the same state directory.
         JournalRefused: the journal is of a newer format.
         OrdersRefused: the journal belongs to another log.
+        NoCgroups: tasks cannot have control groups where they are to.
         NoNvidiaGpus: there is no real GPU and no virtual one was asked for.
         Fenced: another agent of the same node id has taken over.
         Refused: the gateway does not take the agent's token, or is another one than the token says; and there are no
@@ -120,6 +122,7 @@ async def _serve(
             await asyncio.wait_for(agent.publish_rest(), PUBLISH_TIMEOUT_S)
     finally:
         logging.getLogger().removeHandler(complaints)
+        agent.close()
         states.close()
         if files is not None:
             await asyncio.to_thread(files.close)
@@ -215,6 +218,9 @@ def main() -> None:
     except (JournalRefused, OrdersRefused, Refused) as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
+    except NoCgroups as error:
+        log.error("%s  try: --cgroup auto", error)
+        sys.exit(EXIT_USAGE)
     except NoNvidiaGpus as error:
         log.error("%s  try: --virtual-gpus 4", error)
         sys.exit(EXIT_USAGE)

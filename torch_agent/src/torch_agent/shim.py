@@ -2,7 +2,7 @@
 
     python shim.py TASK_FOLDER
 
-Standard library only; reads `spec.json`, and leaves in the same folder:
+Standard library only, and what of this package needs no more; reads `spec.json`, and leaves in the same folder:
 
     lock         held as long as the shim lives
     shim.json    pids of the ranks, once they are started
@@ -20,26 +20,35 @@ A spec that names the lease of its node has the task stand still while that has 
 (`Lease`).
 
 The records (records.py) have the version of the spec: the agent that wrote it is to read them. When the shim dies, the
-kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched.
+kernel kills the ranks with it (PR_SET_PDEATHSIG): a task never runs unwatched. Processes that lose their parents become
+children of the shim, so none that the task has started is overlooked (`membership.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import fcntl
 import json
 import os
 import resource
-import select
 import signal
 import stat
 import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+if not __package__:  # run by its path, isolated: the package may be nowhere else
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from torch_agent.cgroups import Cgroup
+from torch_agent.membership import Membership, remove_shared_files
+from torch_agent.processes import adopt_orphans, began, kill, wait_for
 
 VERSION = 2
 """Of the records in the folder; version 1 does not say it."""
@@ -49,10 +58,10 @@ PEER_GRACE_S = 5.0
 LEFT_GRACE_S = 60.0
 """How long processes may go on when SIGTERM has ended their starter before them: a batch script's shell ends at once,
 its ranks save what they have done. The agent kills them sooner, at the end of the grace of its stop."""
-KILLED_LOOK_S = 1.0
+LEFT_LOOK_S = 1.0
+"""How often it is looked meanwhile at what is left."""
 KILLED_WAIT_S = 10.0
-"""How long a shim waits for a process that it has killed: a driver may take seconds to free the memory of its GPU.
-An agent waits shorter, because everything else waits for it."""
+"""How long a shim waits for a process that it has killed: a driver may take seconds to free the memory of its GPU."""
 STDERR_TAIL_BYTES = 4096
 HELD = 64
 """Descriptor of the file in memory that has a result which cannot be written."""
@@ -72,8 +81,6 @@ SUSPENDED = "suspended"
 """A file in the folder as long as the agent wants the task to stand still: a renewed lease does not let it go on."""
 STANDS_STILL, HAS_ENDED = "Tt", "ZX"
 GIVEN_UP = "the lease of its node has run out, and was not renewed before the end of the grace"
-TASK_VARIABLE = "SANJAYA_HARNESS_DIR"
-"""All processes of a task have it in their environment, with the same value; those of no other task have."""
 
 
 class CannotStart(Exception):
@@ -90,88 +97,115 @@ def main(folder: Path) -> int:
     if (folder / "exit.json").exists():
         return 0
     version = VERSION
+    adopt_orphans()
     try:
         spec = _spec(folder / "spec.json")
         version = spec.get("version", 1)
-        ranks = _start(spec, folder)
+        since_s = (folder / "spec.json").stat().st_mtime
+        cgroup = _cgroup(spec)
+        ranks = _start(spec, folder, cgroup)
     except CannotStart as error:
         leave_result(folder, version, _result(None, None, "launch_failed", stderr_tail=str(error)))
         return 0
     pids = {str(rank): process.pid for rank, process in ranks.items()}
+    found_by = {"began": began(os.getpid()), "cgroup": str(cgroup.path) if cgroup is not None else ""}
+    task = Membership(folder, os.getpid(), cgroup=cgroup)
     try:
-        _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids})
+        _leave(folder / "shim.json", version, {"pid": os.getpid(), "ranks": pids, **found_by})
     except OSError as error:  # no agent could signal them
-        _kill_what_is_left(ranks, spec["environments"][0].get(TASK_VARIABLE, ""))
+        _kill_what_is_left(task)
+        if cgroup is not None:
+            cgroup.remove()
         leave_result(folder, version, _result(None, None, "node_failed", stderr_tail=f"shim.json: {error}"))
         return 0
-    mark = spec["environments"][0].get(TASK_VARIABLE, "")
-    result = _watch(ranks, spec, folder, Lease(spec.get("lease"), folder, mark))  # None: interrupted
+    result = _watch(ranks, spec, folder, Lease(spec.get("lease"), folder, task.pids))  # None: interrupted
     if result is None or result["signal"] == signal.SIGTERM:
         told_all = result is None or result["outcome"] == "time_limit"
-        _wait_for_what_is_left(mark, PEER_GRACE_S if told_all else LEFT_GRACE_S)
-    _kill_what_is_left(ranks, mark)
+        _wait_for_what_is_left(task, PEER_GRACE_S if told_all else LEFT_GRACE_S)
+    killed = _kill_what_is_left(task)
+    remove_shared_files([*killed, *pids.values()], since_s)
+    if cgroup is not None and result is not None:
+        result |= _memory_signs(result, cgroup, spec, folder)
+    if cgroup is not None:
+        cgroup.remove()
     if result is not None:
         leave_result(folder, version, result)
     return 0
 
 
-def members(mark: str) -> list[int]:
-    """The living processes of a task, ascending; launchers start their ranks in process groups of their own.
+def _memory_signs(result: dict[str, Any], cgroup: Cgroup, spec: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What the kernel has counted of the task's own kills for memory; where they were by its own bound, that is noted.
 
-    Args:
-        mark: the value of `TASK_VARIABLE` of this task.
+    Nothing where it counts none: then those of the machine are a sign.
     """
-    wanted, found = f"{TASK_VARIABLE}={mark}".encode(), []
-    for entry in os.scandir("/proc") if mark else ():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.append(int(entry.name))
-    return sorted(found)
+    kills = cgroup.oom_kills()
+    if kills is None or result["signal"] is None:
+        return {}
+    bound, note = spec["cgroup"]["memory_bytes"], folder / "memory.json"
+    if kills and bound is not None and result["signal"] == signal.SIGKILL and not note.exists():
+        why = f"the kernel has ended its processes at {bound >> 20} MiB of the host's memory, more than it asked for"
+        _leave(note, spec.get("version", 1), {"why": why})
+    return {"oom_kills": kills, "memory_signs": kills > 0}
 
 
-def _wait_for_what_is_left(mark: str, grace_s: float) -> None:
+def _cgroup(spec: dict[str, Any]) -> Cgroup | None:
+    """The task's control group; None: it has none, and the tree below this process holds it alone."""
+    wanted = spec.get("cgroup")
+    if not wanted:
+        return None
+    cgroup = Cgroup(Path(wanted["path"]))
+    try:
+        cgroup.make(memory_bytes=wanted["memory_bytes"], processes=wanted["processes"])
+    except OSError as error:
+        print(f"without a control group: {error}", file=sys.stderr, flush=True)
+        return None
+    return cgroup
+
+
+def _wait_for_what_is_left(task: Membership, grace_s: float) -> None:
+    """Let processes that save on SIGTERM do so; those that it would have ended, had they been told, are killed."""
     deadline = time.monotonic() + grace_s
-    while (left := members(mark)) and (wait_s := deadline - time.monotonic()) > 0:
-        _wait_for(left[0], wait_s)
+    while (wait_s := deadline - time.monotonic()) > 0:
+        kill(task.unsaving(), LEFT_LOOK_S)
+        _reap({})
+        if not (left := task.pids()):
+            break
+        wait_for(left[0], min(wait_s, LEFT_LOOK_S))
 
 
-def _kill_what_is_left(ranks: dict[int, subprocess.Popen[bytes]], mark: str) -> None:
-    while kill_members(mark, KILLED_WAIT_S):  # again, because one that is being killed may have started another
-        pass
-    for process in ranks.values():  # afterwards: what this kills is not waited for
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+def _kill_what_is_left(task: Membership) -> set[int]:
+    """Again and again, because one that is being killed may have started another. Returns those that it has killed."""
+    # What has become a child of others, such as what a session has left to its agent, is only found by the variable.
+    task, killed, refused = dataclasses.replace(task, hint=True), set[int](), set[int]()
+    missed_until = time.monotonic() + KILLED_WAIT_S
+    while True:
+        pids, kept = task.kill(KILLED_WAIT_S)
+        childless = _reap({})
+        killed.update(pids)
+        refused |= kept
+        if refused.issuperset(pids):
+            # What no look has met is a child of this process still, as the kernel has it.
+            if childless or refused or time.monotonic() > missed_until:
+                break
+            time.sleep(0.001)
+    if refused:
+        print(f"of another user, and left running: processes {sorted(refused)}", file=sys.stderr, flush=True)
+    return killed - refused
 
 
-def kill_members(mark: str, wait_s: float = KILLED_LOOK_S) -> bool:
-    """Kill the processes of a task, and wait until they are gone, with their memory. Returns whether there were any.
-
-    Held by descriptors: a process that is on its way out has no environment any more by which it would be found.
+def _reap(ranks: dict[int, subprocess.Popen[bytes]]) -> bool:
+    """Let go of adopted processes that have ended. Returns whether this process has no children any more.
 
     Args:
-        mark: the value of `TASK_VARIABLE` of this task.
-        wait_s: for each of them, at most.
+        ranks: those whose ends are waited for elsewhere.
     """
-    descriptors = []
-    for pid in members(mark):
-        with contextlib.suppress(ProcessLookupError):
-            descriptors.append(os.pidfd_open(pid))
-    for descriptor in descriptors:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    for descriptor in descriptors:
-        select.select([descriptor], [], [], wait_s)
-        os.close(descriptor)
-    return bool(descriptors)
-
-
-def _wait_for(pid: int, wait_s: float) -> None:
-    """Until a process that is no child has ended, or so long."""
-    with contextlib.suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        select.select([descriptor], [], [], wait_s)
-        os.close(descriptor)
+    kept = {process.pid for process in ranks.values()}
+    try:
+        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in kept:
+            os.waitpid(found.si_pid, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _spec(path: Path) -> dict[str, Any]:
@@ -190,7 +224,7 @@ def _spec(path: Path) -> dict[str, Any]:
     return spec
 
 
-def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[bytes]]:
+def _start(spec: dict[str, Any], folder: Path, cgroup: Cgroup | None) -> dict[int, subprocess.Popen[bytes]]:
     """{global rank: process}; all or none.
 
     Raises:
@@ -202,6 +236,8 @@ def _start(spec: dict[str, Any], folder: Path) -> dict[int, subprocess.Popen[byt
     def in_the_child() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if cgroup is not None:
+            cgroup.enter()
         if spec["data_limit_bytes"]:
             resource.setrlimit(resource.RLIMIT_DATA, (spec["data_limit_bytes"], spec["data_limit_bytes"]))
         if spec["nice"]:
@@ -302,15 +338,15 @@ class Lease:
     with it gets all of it. Sleeps until the lease as last read can run out, on a clock that counts the machine's sleep.
     """
 
-    def __init__(self, spec: dict[str, Any] | None, folder: Path, mark: str) -> None:
+    def __init__(self, spec: dict[str, Any] | None, folder: Path, pids: Callable[[], list[int]]) -> None:
         """See the class.
 
         Args:
             spec: `path` of the lease, and its `lease_s` and `grace_s` while there is no file; None: there is no lease.
             folder: the task's.
-            mark: see `members`.
+            pids: looks for the task's processes.
         """
-        self._folder, self._mark = folder, mark
+        self._folder, self._pids = folder, pids
         self._path = Path(spec["path"]) if spec is not None else None
         self._known = {"renewed_s": boottime_s(), **(spec or {})}
         self._stopped: dict[int, str] = {}
@@ -332,12 +368,8 @@ class Lease:
         wait_s = max(0.0, self._due_s - boottime_s())
         return None if wait_s and self._timer is not None and self._timer.ring_at(self._due_s) else wait_s
 
-    def look(self, groups: list[int]) -> bool:
-        """Stop the task, or let it go on, when it is time to look. Returns whether it is to be killed.
-
-        Args:
-            groups: the process groups of its ranks.
-        """
+    def look(self) -> bool:
+        """Stop the task, or let it go on, when it is time to look. Returns whether it is to be killed."""
         now_s = boottime_s()
         if self._path is None or now_s < self._due_s:
             return False
@@ -353,7 +385,7 @@ class Lease:
         else:
             self._left_s -= min(now_s - self._looked_s, 2 * LEASE_LOOK_S)
         self._looked_s = now_s
-        self._stop(groups)
+        self._stop()
         self._due_s = boottime_s() + min(LEASE_LOOK_S, max(0.1, self._left_s))
         return self._left_s <= 0
 
@@ -362,10 +394,10 @@ class Lease:
         self._path = None
         self._go_on()
 
-    def _stop(self, groups: list[int]) -> None:
+    def _stop(self) -> None:
         """Until there is nothing that runs: a process that is about to be stopped may start another one."""
         for _ in range(10):
-            running = [pid for pid in _of_task(self._mark, groups) if _stat(pid)[0] not in STANDS_STILL + HAS_ENDED]
+            running = [pid for pid in self._pids() if _stat(pid)[0] not in STANDS_STILL + HAS_ENDED]
             for pid in running:
                 began = _stat(pid)[1]
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -404,22 +436,13 @@ class _Timer:
         return self._there
 
 
-def _of_task(mark: str, groups: list[int]) -> list[int]:
-    """The processes of a task: those that `members` finds, and the process groups of its ranks."""
-    found = set(members(mark))
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal() and _stat(int(entry.name))[2] in groups:
-            found.add(int(entry.name))
-    return sorted(found)
-
-
-def _stat(pid: int) -> tuple[str, str, int]:
-    """State, beginning and process group of a process; it has ended where there is none."""
+def _stat(pid: int) -> tuple[str, str]:
+    """State and beginning of a process; it has ended where there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return fields[0], fields[19], int(fields[2])
+        return fields[0], fields[19]
     except (OSError, IndexError):
-        return "X", "", 0
+        return "X", ""
 
 
 def _watch(
@@ -432,7 +455,6 @@ def _watch(
     """
     deadline = time.monotonic() + spec["time_limit_s"] if spec["time_limit_s"] else None
     running, first_bad, over_time, interrupted, given_up = dict(ranks), None, False, False, False
-    groups = [process.pid for process in ranks.values()]
     escalation: list[tuple[float, int]] = []
     kills_for_memory, memory_signs = _kills_for_memory(), False
     while running:
@@ -443,13 +465,14 @@ def _watch(
                 if code != 0 and first_bad is None:
                     first_bad = (rank, code)
                     memory_signs = _kills_for_memory() > kills_for_memory
+        _reap(running)
         kills_for_memory = _kills_for_memory()
         now = time.monotonic()
         if first_bad is not None and running and not escalation:
             escalation = [(now + PEER_GRACE_S, signal.SIGTERM), (now + 2 * PEER_GRACE_S, signal.SIGKILL)]
         if deadline is not None and now >= deadline and not over_time:
             over_time, escalation = True, [(now, signal.SIGTERM), (now + PEER_GRACE_S, signal.SIGKILL)]
-        if running and lease.look(groups):
+        if running and lease.look():
             given_up = True
             _signal_all(running, signal.SIGKILL)
         while escalation and now >= escalation[0][0]:

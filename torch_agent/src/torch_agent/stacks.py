@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torch_agent.folders import TaskFolder
 from torch_agent.harness.regular import regular
 from torch_agent.harness.stacks import SIGNAL, SUFFIX
 from torch_agent.pages import living_pages
 from torch_agent.processes import PROC
-from torch_agent.shim import members
 
 ANSWER_S = 2.0
 """A process that waits for its disk answers when it is done with that."""
@@ -29,18 +29,18 @@ _asking = threading.Lock()
 """Forked processes share a file: one is asked after the other."""
 
 
-def stacks_of(pages: Path) -> list[dict[str, Any]]:
+def stacks_of(folder: TaskFolder) -> list[dict[str, Any]]:
     """What the processes of a task do, by rank: those that train, else every one that answers.
 
     Args:
-        pages: the folder of the task's pages.
+        folder: of the task.
 
     Returns:
         `rank` (None where it is not known), `pid`, `text` (the stacks, the innermost call of each first; empty when
         there are none) and `note` (why there are none) of each process.
     """
+    pages, there = folder.pages, folder.processes()
     ranks = {page.pid: page.rank for page in living_pages(pages)}
-    there = members(str(pages.resolve())) or members(str(pages))
     asked = [pid for pid in there if pid in ranks] or [pid for pid in there if _hears(pid)]
     found = [{"rank": ranks.get(pid), "pid": pid, **_stacks(pid, pages)} for pid in asked]
     return sorted(found, key=lambda each: (each["rank"] is None, each["rank"], each["pid"]))

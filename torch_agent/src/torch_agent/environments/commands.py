@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from torch_agent.shim import PR_SET_PDEATHSIG, TASK_VARIABLE, kill_members
+from torch_agent.membership import TASK_VARIABLE, kill_marked
+from torch_agent.shim import PR_SET_PDEATHSIG
 
 PREFIX = "[setup] "
 """Of each line that is added to the job's output."""
@@ -81,7 +82,7 @@ class Commands:
         copying = asyncio.create_task(self._copied(source))
         try:
             code = await process.wait()
-            await asyncio.to_thread(kill_members, self._mark)
+            await asyncio.to_thread(kill_marked, self._mark)
             await copying
             return code
         finally:

@@ -19,7 +19,7 @@ from torch_agent.asking import said_by
 from torch_agent.environments.activation import Activation, of_venv
 from torch_agent.environments.commands import Commands, SetupFailed, say
 from torch_agent.kept import KeptFolders
-from torch_agent.shim import kill_members
+from torch_agent.membership import kill_marked
 
 MARK = "sanjaya-setup.json"
 _ASKS = "import json, site, sys; print(json.dumps([sys.executable, sys.version, site.getsitepackages()]))"
@@ -95,7 +95,7 @@ class Setups(KeptFolders):
         mark = str(folder)
         try:
             # What an agent that was killed has left of it may still be at work.
-            await asyncio.to_thread(kill_members, mark)
+            await asyncio.to_thread(kill_marked, mark)
             await asyncio.to_thread(self.remove, folder.name)
             folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             async with asyncio.timeout(wanted.limit_s):
@@ -113,7 +113,7 @@ class Setups(KeptFolders):
             raise SetupFailed(f"{wanted.command}: not done within {wanted.limit_s:g} s") from None
         finally:
             if not (folder / MARK).exists():
-                kill_members(mark)  # at once, also where the agent is leaving
+                kill_marked(mark)  # at once, also where the agent is leaving
 
 
 def _open_up(folder: Path, interpreter: _Interpreter) -> None:

@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _stacks(state_dir: Path, job_id: str, attempt: int) -> list[dict[str, Any]]:
-    found = stacks_of(TaskFolder(Path(state_dir) / "tasks" / task_key(job_id, attempt)).pages)
+    found = stacks_of(TaskFolder(Path(state_dir) / "tasks" / task_key(job_id, attempt)))
     if not found:
         raise Refused(404, f"no process of attempt {attempt} of {job_id} that could say what it does runs here")
     return found

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from libs.node.serving import VALID_S
@@ -51,6 +52,11 @@ class Room:
         self._closing.close()
 
     @property
+    def folder(self) -> Path:
+        """The task's."""
+        return self._folder.path
+
+    @property
     def living(self) -> list[Process]:
         """The task's own processes, as far as their end was not seen."""
         return list(self._processes)
@@ -91,6 +97,7 @@ class Room:
                 "terminal": term is not None,
                 "data_limit_bytes": told["data_limit_bytes"],
                 "nice": told["nice"],
+                "cgroup": str(cgroup.path) if (cgroup := self._folder.cgroup) is not None else "",
             }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise NotEntered(409, f"what {self.task.key} was started with cannot be read: {error!r}") from None

@@ -1,16 +1,18 @@
 """Starts the command of one session and stays with it: nothing of a session outlives this process's other end.
 
-    python keeper.py DESCRIPTOR
+    python keeper.py DESCRIPTOR TASK_FOLDER
 
-Standard library only. The descriptor is a socket to the agent, one JSON object per line:
+Standard library only, and what of this package needs no more. The descriptor is a socket to the agent, one JSON object
+per line:
 
-    from the agent   {"command", "cwd", "env", "terminal", "data_limit_bytes", "nice"}, then {"signal": N} as often as
-                     there are some
+    from the agent   {"command", "cwd", "env", "terminal", "data_limit_bytes", "nice", "cgroup"}, then {"signal": N} as
+                     often as there are some
     to the agent     {"exit_code": N}, {"signal": N} or {"error": …, "exit_code": N}, once none of the processes is left
 
 When the agent closes its end, on purpose or by its death, every process of the session is ended. Processes that have
 left their parent are children of this one (PR_SET_CHILD_SUBREAPER), so none is overlooked; what the command leaves
-running when it ends is ended too.
+running when it ends is ended too. All of them belong to the task, which finds them by the name and the last argument of
+this process.
 """
 
 from __future__ import annotations
@@ -29,10 +31,17 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+if not __package__:  # run by its path, isolated: the package may be nowhere else
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from torch_agent.cgroups import Cgroup
+from torch_agent.membership import KEEPER
+from torch_agent.processes import Table, adopt_orphans, wait_for
+
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 HANGUP_GRACE_S = 1.0
 """Between the polite and the forceful signal."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -69,7 +78,8 @@ class Agent:
 def main(control: socket.socket) -> None:
     """Run one session to its end."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(PR_SET_NAME, KEEPER.encode())
+    adopt_orphans()
     agent = Agent(control)
     said: list[dict[str, Any]] = []
     while not said and agent.is_there:
@@ -91,26 +101,11 @@ def main(control: socket.socket) -> None:
     agent.tell({"exit_code": code} if code >= 0 else {"signal": -code})
 
 
-def descendants(pid: int) -> list[int]:
-    """The living processes below one, ascending."""
-    children: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat") as file:
-                state, parent = file.read().rsplit(")", 1)[1].split()[:2]
-                if state != "Z":
-                    children.setdefault(int(parent), []).append(int(entry.name))
-    found, waiting = [], [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return sorted(found)
-
-
 def _start(spec: dict[str, Any], libc: ctypes.CDLL) -> int:
     def in_the_child() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if spec["cgroup"]:
+            Cgroup(Path(spec["cgroup"])).enter()
         if spec["terminal"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if spec["data_limit_bytes"]:
@@ -153,7 +148,7 @@ def _end_all(pid: int, status: int | None) -> int | None:
     """End what is left. Returns the command's status."""
     deadline, number = time.monotonic() + HANGUP_GRACE_S, signal.SIGHUP
     told: set[int] = set()
-    while left := descendants(os.getpid()):
+    while left := Table().below([os.getpid()]):
         if time.monotonic() >= deadline:
             number = signal.SIGKILL
         for one in left:
@@ -161,18 +156,11 @@ def _end_all(pid: int, status: int | None) -> int | None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one, number)
         told.update(left)
-        _wait_for(left[0], max(0.01, deadline - time.monotonic()))
+        wait_for(left[0], max(0.01, deadline - time.monotonic()))
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             status = found[1] if found[0] == pid else status
     return status
-
-
-def _wait_for(pid: int, wait_s: float) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        select.select([descriptor], [], [], wait_s)
-        os.close(descriptor)
 
 
 if __name__ == "__main__":

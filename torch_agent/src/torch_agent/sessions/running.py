@@ -33,8 +33,8 @@ from libs.contracts.sessions import (
     Terminal,
     from_client,
 )
+from torch_agent.processes import Table, tell
 from torch_agent.sessions.entering import Process, Room
-from torch_agent.sessions.keeper import descendants
 from torch_agent.sessions.websocket import FULL_BYTES, HasDescriptor, WebSocket, ready
 
 log = logging.getLogger(__name__)
@@ -198,9 +198,9 @@ class Running:
             self._end()
         still = self._room.stands_still
         if still != self._stood_still and not self._ending:
-            # Its processes are told with the task's own; what has cut itself loose, or has just begun, is told here.
+            # Its processes are told with the task's own; what has just begun is told here.
             self._stood_still = still
-            _signal(descendants(self._pid), signal.SIGSTOP if still else signal.SIGCONT)
+            tell(lambda: Table().below([self._pid]), signal.SIGSTOP if still else signal.SIGCONT)
             word = "is suspended, and this session with it" if still else "goes on"
             self._client.send(Notice(text=f"{self._room.task.order.job_id} {word}"))
 
@@ -225,7 +225,7 @@ class Running:
         self._closing.callback(ours.close)
         try:
             keeper = subprocess.Popen(
-                [sys.executable, "-I", str(KEEPER), str(theirs.fileno())],
+                [sys.executable, "-I", str(KEEPER), str(theirs.fileno()), str(self._room.folder)],
                 stdin=streams[0],
                 stdout=streams[1],
                 stderr=streams[2],
@@ -267,9 +267,3 @@ def _resize(descriptor: int, size: Terminal | Resize) -> None:
     """The kernel tells the processes in the foreground (SIGWINCH)."""
     with suppress(OSError):
         fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
-
-
-def _signal(pids: list[int], number: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
