@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from torch_agent.folders import SHIM
-from torch_agent.records import Exit, read_record
 from torch_agent.membership import kill_marked
+from torch_agent.records import Exit, read_record
 from torch_agent.shim import SUSPENDED, boottime_s, read_lease, write_lease
 
 LEASE_S = 1.0

@@ -36,6 +36,10 @@ SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
 RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
 
 
+NO_PROCESS = 2**22
+"""Above the numbers that the kernel gives: the shim, which is no parent of the rank here."""
+
+
 class Node:
     """A task with a shim that has started one rank, which listens; and an agent that can be replaced."""
 
@@ -47,7 +51,7 @@ class Node:
         self._lock = (self.folder.path / "lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], process_group=0)
-        shim = {"version": 2, "pid": self.rank.pid, "ranks": {"0": self.rank.pid}}
+        shim = {"version": 2, "pid": NO_PROCESS, "ranks": {"0": self.rank.pid}}
         (self.folder.path / "shim.json").write_text(json.dumps(shim))
         self.page = PageWriter(str(self.folder.pages), 0, 1)
         self.page.write(0, 0.0, 0.0, float("nan"), 0, 0)

@@ -32,7 +32,7 @@ EXIT_REFUSED = 78
 
 
 def unended_in(state_dir: Path) -> list[tuple[dict[str, Any], TaskFolder]]:
-    """The tasks whose end is not on record, and that are of the machine's present life: what to say of each, its folder.
+    """The tasks of the machine's present life whose end is not on record: what to say of each, and its folder.
 
     Raises:
         JournalRefused: the journal is of a newer format.
