@@ -116,6 +116,13 @@ class Task(msgspec.Struct, kw_only=True):
         return self.status is not Status.EXITED
 
     @property
+    def is_there(self) -> bool:
+        """Whether it uses its GPUs, or is to use them as soon as it may; one that placement has suspended does not."""
+        if self.status is Status.SUSPENDED:
+            return self.want is Want.RUN or self.yielding
+        return self.status is not Status.EXITED
+
+    @property
     def waits_for_gpus(self) -> bool:
         """Whether it goes on as soon as its GPUs are free."""
         if self.status not in WITHOUT_GPUS:

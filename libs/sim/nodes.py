@@ -18,9 +18,9 @@ from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import CheckGpus, LaunchTask
+from libs.node.admission import gpus_taken
 from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
-from libs.node.handover import gpus_taken
 from libs.node.reports import next_report_s, report_due
 from libs.node.seen import Ended, Seen
 from libs.node.task import LEAVING_PATIENCE_S, Order, Status, Task, apply_order, stop_all, task_key

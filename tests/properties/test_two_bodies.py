@@ -22,9 +22,9 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.node.admission import gpus_taken
 from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, asks_again
-from libs.node.handover import gpus_taken
 from libs.node.reports import next_report_s, report_due
 from libs.node.seen import Ended, Report, Seen, Stillness, Takeover
 from libs.node.task import LEAVING_PATIENCE_S, Order, Status, Task, apply_order, stop_all

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from libs.contracts.agent import JobExited, JobReady, JobResumed, JobSuspended
 from libs.contracts.placement import RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
+from libs.node.admission import gpus_taken
 from libs.node.advance import BOUNDARY_PATIENCE_S, Action, Step
 from libs.node.fetching import Answer, answer
-from libs.node.handover import gpus_taken
 from libs.node.seen import Seen, Takeover
 from libs.node.task import Status, Task, apply_order
 from tests.unit.node.test_task import LAUNCH, RESUME, SUSPEND, UP, Case, down

@@ -62,14 +62,10 @@ class Node:
     def folder(self, task: Task) -> TaskFolder:
         return TaskFolder(self.path / "tasks" / task.key)
 
-    def leave(self, task: Task) -> None:
-        task.want, task.yielding, task.status = Want.SUSPEND, True, Status.SUSPENDED
+    def changed(self, task: Task) -> None:
+        task.status = Status.RUNNING if task.want is Want.RUN else Status.SUSPENDED
 
-    def come_back(self, task: Task) -> None:
-        task.want, task.yielding, task.status = Want.RUN, False, Status.RUNNING
-
-    def expel(self, task: Task, why: str) -> None:
-        self.leave(task)
+    def blameless(self, task: Task, why: str) -> None: ...
 
     def report(self, facts: Sequence[Event]) -> None:
         self.facts += facts

@@ -39,13 +39,10 @@ class OneTask:
     def folder(self, task: Task) -> TaskFolder:
         return self.folder_of_task
 
-    def leave(self, task: Task) -> None:
-        pytest.fail("no owner is suspended")
+    def changed(self, task: Task) -> None:
+        pytest.fail("no owner is suspended or ended")
 
-    def come_back(self, task: Task) -> None:
-        pytest.fail("it has not left")
-
-    def expel(self, task: Task, why: str) -> None:
+    def blameless(self, task: Task, why: str) -> None:
         pytest.fail(why)
 
     def report(self, facts: Sequence[Event]) -> None:

@@ -110,7 +110,7 @@ class Agent:
             publisher.wake,
             self._sharing,
             _driver(options),
-            self._coordinator.admits,
+            self._coordinator.admission,
             lambda: leasing.holds,
             self._room,
         )

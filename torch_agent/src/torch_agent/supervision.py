@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from libs.contracts.agent import NodeLeaving
 from libs.contracts.base import Event
 from libs.contracts.placement import StopTask
+from libs.node.admission import Admission, gpus_taken
 from libs.node.advance import advance
-from libs.node.handover import gpus_taken
 from libs.node.reports import report_due
-from libs.node.task import Order, Status, Task, Want, apply_order, stop_all
+from libs.node.task import Order, Status, Task, apply_order, stop_all
 from torch_agent.acting import Acting
 from torch_agent.clock import go_on, now_s, offset_s
 from torch_agent.driver.interface import Driver
@@ -56,7 +56,7 @@ class Supervision:
         on_facts: Callable[[], None],
         sharing: Sharing,
         driver: Driver | None = None,
-        admits: Callable[[Task, Sequence[Task]], bool] = lambda task, active: True,
+        admission: Admission | None = None,
         leased: Callable[[], bool] = lambda: True,
         room: Room | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class Supervision:
         Args:
             sharing: of the node's GPUs.
             driver: moves the memory of processes without the harness; None: that stays where it is.
-            admits: whether there is room for a task on GPUs that it shares with these.
+            admission: to GPUs that tasks share; None: it is not asked.
             leased: whether tasks may run: the lease of the node holds.
             room: on the disk; None: there always is.
             on_facts: called when the journal has something to publish.
@@ -73,7 +73,7 @@ class Supervision:
         self._folders = state_dir / "tasks"
         self._journal, self._on_facts = journal, on_facts
         launcher.say = self.report
-        self._sharing, self._admits, self._leased, self._room = sharing, admits, leased, room
+        self._sharing, self._admission, self._leased, self._room = sharing, admission, leased, room
         self.tasks: dict[str, Task] = journal.tasks()
         self._removing = Removing(self.tasks, journal, self.folder)
         self._changed = asyncio.Event()
@@ -143,33 +143,19 @@ class Supervision:
         self._on_facts()
         self._changed.set()
 
-    def leave(self, task: Task) -> None:
-        """Have a guest stand still without its memory on the GPU, for the sake of an owner."""
-        if task.want is Want.RUN:
-            task.want, task.yielding = Want.SUSPEND, True
-            self._note(task)
+    def blameless(self, task: Task, why: str) -> None:
+        """The agent ends the task; its job is not to blame."""
+        self._interruptions.expel(task.key, why)
 
-    def come_back(self, task: Task) -> None:
-        """Let it go on."""
-        if task.yielding:
-            task.want, task.yielding = Want.RUN, False
-            self._note(task)
-
-    def expel(self, task: Task, why: str) -> None:
-        """End a guest that stands still and keeps memory that an owner needs; its job is not to blame."""
-        if task.want is not Want.STOP:
-            self._interruptions.expel(task.key, why)
-            task.want, task.yielding, task.grace_s = Want.STOP, False, 0.0
-            self._note(task)
+    def changed(self, task: Task) -> None:
+        """Journal what is wanted of a task now, and see to it."""
+        self._journal.record([task])
+        self._changed.set()
 
     def report(self, facts: Sequence[Event]) -> None:
         """Bring facts about tasks to the log."""
         self._journal.record(facts=facts, time_s=time.time())
         self._on_facts()
-
-    def _note(self, task: Task) -> None:
-        self._journal.record([task])
-        self._changed.set()
 
     async def show(self, look: Callable[[Sequence[tuple[Task, TaskFolder]]], None], every_s: float) -> None:
         """Have another part of the agent look at the tasks that have not ended, and their folders, for ever."""
@@ -243,7 +229,8 @@ class Supervision:
         if task.status is Status.ACCEPTED and self._room is not None and self._room.shortage:
             return False
         active = self.active()
-        return self._leased() and not gpus_taken(task, active) and self._admits(task, active)
+        admitted = self._admission is None or self._admission.admits(task, active)
+        return self._leased() and admitted and not gpus_taken(task, active)
 
     def _ended(self, task: Task) -> None:
         self._removing.ended(task.key)

@@ -6,22 +6,13 @@ from collections.abc import Callable, Sequence
 
 from libs.coordination.gangs import Gang, applied
 from libs.coordination.readings import TaskReading
-from libs.node.task import GUEST, Status, Task, Want
+from libs.node.task import GUEST, Status, Task
 from torch_agent.harness.page import PageReading
 
 FIRST_PAGE_S = 60.0
 """A task that has run for so long without a page has neither limits nor gates; its script does without torch."""
 APPLIED_AFTER = 2
 """After so many mini-batches a process that applies limits has said so."""
-
-
-def is_there(task: Task) -> bool:
-    """Whether a task uses its GPUs, or is to use them as soon as it may; one that placement has suspended does not."""
-    if task.status is Status.EXITED:
-        return False
-    if task.status is Status.SUSPENDED:
-        return task.want is Want.RUN or task.yielding
-    return True
 
 
 def pages_on(task: Task, index: int, pages: Sequence[PageReading]) -> list[PageReading]:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from libs.contracts.placement import LaunchTask
-from libs.node.handover import gpus_taken
+from libs.node.admission import gpus_taken
 from libs.node.task import Status, Task, Want
 from libs.testing.builders import launch
 

@@ -1,0 +1,261 @@
+"""Which tasks are on the GPUs of a node, which may come to them, and what each has there.
+
+    orders ──> Task ──┬─ begin ──> GPUs to be looked at ──> the body reads ──> step ──> tasks that leave, come back, end
+                      │                                                         │
+                      └─ gpus_taken, admits: may it go on? <── states, gangs <──┴──> given ──> the body tells them
+
+A GPU without a guest, and without a task whose memory is bounded, is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from libs.coordination.actions import AnyAction, SetLimit, SetShare, Step, Stop, Suspend
+from libs.coordination.gangs import Gang, take, wrote
+from libs.coordination.readings import Readings
+from libs.coordination.settings import DEFAULTS, Settings
+from libs.coordination.state import Coordination, Occupant
+from libs.coordination.step import step
+from libs.node.task import GUEST, Status, Task, Want
+
+
+def gpus_taken(task: Task, active: Collection[Task]) -> bool:
+    """Whether another task has not left the task's GPUs yet: it is being stopped or suspended, or was thought lost.
+
+    Of two tasks that have not been launched yet the one goes first that was ordered first. A guest waits for no task
+    that goes on, and none waits for it while it does: coordination divides the GPU.
+
+    Args:
+        active: the node's tasks that have not ended, in the order of their launch orders.
+    """
+    wanted = set(task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices)
+    before = True
+    for other in active:
+        before = before and other is not task
+        if other is task or wanted.isdisjoint(other.gpu_indices) or not other.occupies:
+            continue
+        if other.order.job_id in task.partners or _runs_beside(other, task):
+            continue
+        if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
+            continue
+        if before or other.status is not Status.ACCEPTED:
+            return True
+    return False
+
+
+def _runs_beside(other: Task, task: Task) -> bool:
+    """Whether one of the two is a guest, and the other is to go on: coordination divides the GPU.
+
+    A task that is to leave is waited for: placement has found that there is no room for both.
+    """
+    return GUEST in (task.role, other.role) and other.want is Want.RUN
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task may have of a GPU from now on."""
+
+    task: Task
+    limit_bytes: int | None
+    """Of each process's memory; None: unlimited."""
+    share_ratio: float
+    """Of the GPU's time outside of the owner's gaps."""
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from a look at one GPU."""
+
+    step: Step
+    allowed: list[Allowed]
+    """Changes, in their order."""
+    changed: list[Task]
+    """Tasks of which something else is wanted from now on."""
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task's processes are to be told."""
+
+    task: Task
+    limits: tuple[int | None, ...]
+    """Bytes of its process on each of its GPUs; None: unlimited."""
+    share_ratio: float
+
+
+class Admission:
+    """Of one node. One look after another: `begin`, then `step` for each GPU that it names, `given`, `end`."""
+
+    def __init__(self, settings: Settings = DEFAULTS) -> None:
+        """No GPU is shared."""
+        self._settings = settings
+        self._states: dict[int, Coordination] = {}
+        """{GPU that is looked at: what is remembered of it}."""
+        self._gangs: dict[str, Gang] = {}
+        """{task key: what the GPUs want of the task}."""
+        self._there: list[Task] = []
+        self._coordinated: set[int] = set()
+
+    def admits(self, task: Task, active: Sequence[Task]) -> bool:
+        """Whether a task may begin, or go on, on its GPUs: where there are guests, room for it must have been made."""
+        shared = _shared(task, active)
+        gang = self._gangs.get(task.key)
+        return not shared or (gang is not None and gang.admitted(shared))
+
+    def begin(self, active: Sequence[Task], left: Collection[str] = ()) -> list[int]:
+        """Begin a look.
+
+        Args:
+            active: the node's tasks that have not ended, in the order of their launch orders.
+            left: keys of those that an agent before this one has left with a limit.
+
+        Returns:
+            The GPUs that have something to coordinate, or had it before, ascending.
+        """
+        there = self._there = [task for task in active if task.is_there]
+        keys = {task.key for task in there}
+        self._gangs = {key: gang for key, gang in self._gangs.items() if key in keys}
+        coordinated = [task for task in there if _is_bounded(task) or task.key in left]
+        self._coordinated = {index for task in coordinated for index in task.gpu_indices}
+        return sorted(self._coordinated | self._states.keys())
+
+    def here(self, index: int) -> list[Task]:
+        """The tasks that use a GPU, or are to use it as soon as they may."""
+        return [task for task in self._there if index in task.gpu_indices]
+
+    def state(self, index: int) -> Coordination:
+        """What is remembered of a GPU before the next step."""
+        return self._states.setdefault(index, Coordination(settings=self._settings))
+
+    def gang(self, task: Task, number: int, limits: Sequence[int | None], share_ratio: float) -> Gang:
+        """What the GPUs of a task want of it.
+
+        Args:
+            task: one of those that are here.
+            number: of the last change that its processes were told, perhaps by an agent before this one,
+            limits: and what it was: bytes on each of its GPUs,
+            share_ratio: and of their time.
+        """
+        gang = self._gangs.get(task.key)
+        if gang is None or gang.gpus != task.gpu_indices:
+            gang = self._gangs[task.key] = Gang(
+                gpus=task.gpu_indices,
+                limits=dict(zip(task.gpu_indices, limits, strict=True)),
+                changes=dict.fromkeys(task.gpu_indices, number),
+                shares=dict.fromkeys(task.gpu_indices, share_ratio),
+            )
+            wrote(gang, number)
+        return gang
+
+    def step(self, index: int, readings: Readings, now_s: float) -> Looked:
+        """Take one step of a GPU, of which all tasks that are here have been read; changes what is wanted of them.
+
+        Args:
+            index: of the GPU.
+            readings: of it.
+            now_s: by a clock that is never set.
+        """
+        result = step(self.state(index), readings, now_s)
+        by_key = {task.key: task for task in self.here(index)}
+        allowed: list[Allowed] = []
+        changed: list[Task] = []
+        for action in result.actions:
+            task = by_key[action.task]
+            if self._act(index, task, action):
+                changed.append(task)
+            if isinstance(action, SetLimit | SetShare):
+                gang = self._gangs[task.key]
+                allowed.append(Allowed(task=task, limit_bytes=gang.limits.get(index), share_ratio=gang.share_ratio))
+        return Looked(step=result, allowed=allowed, changed=changed)
+
+    def _act(self, index: int, task: Task, action: AnyAction) -> bool:
+        """Note what a GPU asks for. Returns whether something else is wanted of the task now."""
+        gang = self._gangs[task.key]
+        take(gang, index, action)
+        if isinstance(action, Suspend):
+            gang.admitted_by.clear()
+            return _leave(task)
+        if isinstance(action, Stop):
+            return _expel(task)
+        return task.yielding and gang.admitted(task.gpu_indices) and _come_back(task)
+
+    def is_paced(self, task: Task) -> bool:
+        """Whether a task's processes are stopped and continued from outside, because its gates do not hold."""
+        gang = self._gangs.get(task.key)
+        return gang is not None and gang.paced
+
+    def given(self) -> list[Given]:
+        """What is to be told after the steps; telling it again is harmless."""
+        return [
+            Given(task=task, limits=gang.limits_in_order, share_ratio=gang.share_ratio)
+            for task in self._there
+            if (gang := self._gangs.get(task.key)) is not None
+        ]
+
+    def wrote(self, task: Task, number: int) -> None:
+        """The task's processes can read what is given to it under this number."""
+        wrote(self._gangs[task.key], number)
+
+    def end(self) -> list[int]:
+        """End a look.
+
+        Returns:
+            The GPUs that are done with: nothing is to be coordinated there any more, and their owners, if any, have
+            applied that they have no limit, and that was told.
+        """
+        ended = [
+            index
+            for index in sorted(self._states.keys() - self._coordinated)
+            if all(_is_free(each) for each in self._states[index].occupants.values())
+        ]
+        for index in ended:
+            del self._states[index]
+        kept = {task.key for task in self._there if any(index in self._states for index in task.gpu_indices)}
+        self._gangs = {key: gang for key, gang in self._gangs.items() if key in kept}
+        return ended
+
+    @property
+    def rests(self) -> bool:
+        """Whether no GPU has anything to coordinate."""
+        return not self._states
+
+
+def _leave(task: Task) -> bool:
+    """Have a guest stand still without its memory on the GPU, for the sake of an owner."""
+    if task.want is not Want.RUN:
+        return False
+    task.want, task.yielding = Want.SUSPEND, True
+    return True
+
+
+def _come_back(task: Task) -> bool:
+    """Let it go on."""
+    task.want, task.yielding = Want.RUN, False
+    return True
+
+
+def _expel(task: Task) -> bool:
+    """End a guest that stands still and keeps memory that an owner needs; its job is not to blame."""
+    if task.want is Want.STOP:
+        return False
+    task.want, task.yielding, task.grace_s = Want.STOP, False, 0.0
+    return True
+
+
+def _is_bounded(task: Task) -> bool:
+    """Whether its GPUs are coordinated: it is a guest, or an operator has bounded its memory."""
+    return task.role == GUEST or task.memory_bound is not None
+
+
+def _is_free(occupant: Occupant) -> bool:
+    told = occupant.reported.limit_bytes
+    return occupant.limit_bytes == occupant.seen.memory_bound_bytes == told and not occupant.unconfirmed
+
+
+def _shared(task: Task, active: Sequence[Task]) -> set[int]:
+    """The GPUs where others have to make room for a task: all those of a guest, else those that have a guest."""
+    wanted = set(task.wanted_gpus or task.gpu_indices)
+    if task.role == GUEST:
+        return wanted
+    guests = [other for other in active if other is not task and other.role == GUEST and other.is_there]
+    return wanted & {index for guest in guests for index in guest.gpu_indices}
