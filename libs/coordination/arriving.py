@@ -41,7 +41,9 @@ def guests_of(state: Coordination) -> list[Occupant]:
 def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, state: Coordination) -> Occupant:
     reading = _said_last(before, found) if found.unread else found
     occupant = before if before is not None else _newcomer(reading, now_s)
-    if occupant.yielded and not reading.begun:
+    if reading.begun:  # its order to leave may have been taken back
+        occupant.yielded = occupant.yielded and reading.leaving
+    elif occupant.yielded:
         occupant.admitted = False
     occupant.seen = reading
     _confirm(occupant, state.grain_bytes, now_s)
@@ -87,6 +89,7 @@ def _said_last(before: Occupant | None, unread: TaskReading) -> TaskReading:
         guest=unread.guest,
         begun=unread.begun,
         unread=True,
+        leaving=unread.leaving,
         stuck=unread.stuck,
         told_change=unread.told_change,
         told_bytes=unread.told_bytes,

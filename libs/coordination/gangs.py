@@ -6,11 +6,9 @@ pacing, and never is one rank stopped alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from libs.coordination.actions import Admit, AnyAction, Pace, SetLimit, SetShare
+from libs.coordination.actions import AnyAction, Pace, SetLimit, SetShare
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +26,9 @@ class Gang(msgspec.Struct, kw_only=True):
     changes: dict[int, int] = {}
     """{GPU: number of its newest change}."""
     shares: dict[int, float] = {}
-    admitted_by: list[int] = []
     paced: bool = False
     written: list[Written] = []
     """Oldest first; the first one is applied, or was in force before."""
-
-    def admitted(self, gpus: Iterable[int]) -> bool:
-        """Whether it may begin: there is room on these GPUs, the ones that it shares."""
-        return set(gpus) <= set(self.admitted_by)
 
     @property
     def limits_in_order(self) -> tuple[int | None, ...]:
@@ -56,8 +49,6 @@ def take(gang: Gang, gpu: int, action: AnyAction) -> None:
         gang.shares[gpu] = action.share_ratio
     elif isinstance(action, Pace):
         gang.paced = gang.paced or action.paced
-    elif isinstance(action, Admit) and gpu not in gang.admitted_by:
-        gang.admitted_by.append(gpu)
 
 
 def wrote(gang: Gang, number: int) -> None:

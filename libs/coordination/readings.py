@@ -15,6 +15,8 @@ class TaskReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Its processes are there and do not stand still; a task that has not begun waits to be admitted."""
     unread: bool = False
     """A process of it is there, but what it says cannot be read at this moment; what it said last still counts."""
+    leaving: bool = False
+    """It is to stand still, or to end, or does so."""
     stuck: bool = False
     """It was suspended and stands still, but its memory could not be taken off the GPU."""
     limited: bool = True

@@ -17,9 +17,9 @@ from libs.coordination.readings import Readings
 from libs.coordination.state import Coordination
 from libs.coordination.step import step
 
-FORMAT = 3
+FORMAT = 4
 """2: trials of trading compare all windows; before, they had pairs of rates. 3: an operator's bound of 0 earns
-guests no credit."""
+guests no credit. 4: a guest that is called back before it has left is sent away again."""
 Kind = TypeVar("Kind")
 
 

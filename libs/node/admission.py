@@ -4,6 +4,8 @@
                       │                                                         │
                       └─ gpus_taken, admits: may it go on? <── states, gangs <──┴──> given ──> the body tells them
 
+All of it goes by a task's `place`: the GPUs that it uses, or, while it stands still, those on which it is to go on.
+
 A GPU without a guest, and without a task whose memory is bounded, is not looked at.
 """
 
@@ -31,7 +33,7 @@ def gpus_taken(task: Task, active: Collection[Task]) -> bool:
     Args:
         active: the node's tasks that have not ended, in the order of their launch orders.
     """
-    wanted = set(task.wanted_gpus if task.status is Status.SUSPENDED else task.gpu_indices)
+    wanted = set(task.place)
     before = True
     for other in active:
         before = before and other is not task
@@ -84,7 +86,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission:
-    """Of one node. One look after another: `begin`, then `step` for each GPU that it names, `given`, `end`."""
+    """Of one node. One look after another: `begin`, `step` for each GPU that it names, `come_back`, `given`, `end`."""
 
     def __init__(self, settings: Settings = DEFAULTS) -> None:
         """No GPU is shared."""
@@ -97,10 +99,13 @@ class Admission:
         self._coordinated: set[int] = set()
 
     def admits(self, task: Task, active: Sequence[Task]) -> bool:
-        """Whether a task may begin, or go on, on its GPUs: where there are guests, room for it must have been made."""
-        shared = _shared(task, active)
-        gang = self._gangs.get(task.key)
-        return not shared or (gang is not None and gang.admitted(shared))
+        """Whether a task may begin, or go on, at its place: where there are guests, room for it must have been made."""
+        return all(self._is_admitted(task, index) for index in _shared(task, active))
+
+    def _is_admitted(self, task: Task, index: int) -> bool:
+        state = self._states.get(index)
+        occupant = state.occupants.get(task.key) if state is not None else None
+        return occupant is not None and occupant.admitted and not occupant.yielded
 
     def begin(self, active: Sequence[Task], left: Collection[str] = ()) -> list[int]:
         """Begin a look.
@@ -116,12 +121,12 @@ class Admission:
         keys = {task.key for task in there}
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in keys}
         coordinated = [task for task in there if _is_bounded(task) or task.key in left]
-        self._coordinated = {index for task in coordinated for index in task.gpu_indices}
+        self._coordinated = {index for task in coordinated for index in task.place}
         return sorted(self._coordinated | self._states.keys())
 
     def here(self, index: int) -> list[Task]:
         """The tasks that use a GPU, or are to use it as soon as they may."""
-        return [task for task in self._there if index in task.gpu_indices]
+        return [task for task in self._there if index in task.place]
 
     def state(self, index: int) -> Coordination:
         """What is remembered of a GPU before the next step."""
@@ -137,12 +142,12 @@ class Admission:
             share_ratio: and of their time.
         """
         gang = self._gangs.get(task.key)
-        if gang is None or gang.gpus != task.gpu_indices:
+        if gang is None or gang.gpus != task.place:
             gang = self._gangs[task.key] = Gang(
-                gpus=task.gpu_indices,
-                limits=dict(zip(task.gpu_indices, limits, strict=True)),
-                changes=dict.fromkeys(task.gpu_indices, number),
-                shares=dict.fromkeys(task.gpu_indices, share_ratio),
+                gpus=task.place,
+                limits=dict(zip(task.place, limits, strict=True)),
+                changes=dict.fromkeys(task.place, number),
+                shares=dict.fromkeys(task.place, share_ratio),
             )
             wrote(gang, number)
         return gang
@@ -170,14 +175,21 @@ class Admission:
 
     def _act(self, index: int, task: Task, action: AnyAction) -> bool:
         """Note what a GPU asks for. Returns whether something else is wanted of the task now."""
-        gang = self._gangs[task.key]
-        take(gang, index, action)
+        take(self._gangs[task.key], index, action)
         if isinstance(action, Suspend):
-            gang.admitted_by.clear()
             return _leave(task)
-        if isinstance(action, Stop):
-            return _expel(task)
-        return task.yielding and gang.admitted(task.gpu_indices) and _come_back(task)
+        return isinstance(action, Stop) and _expel(task)
+
+    def come_back(self) -> list[Task]:
+        """Let those go on that were suspended for the sake of an owner, where all of their GPUs have room again.
+
+        After the steps of all GPUs: one of them may not have found out before that the task stands still.
+        """
+        return [
+            task
+            for task in self._there
+            if task.yielding and not task.has_begun and self.admits(task, self._there) and _come_back(task)
+        ]
 
     def is_paced(self, task: Task) -> bool:
         """Whether a task's processes are stopped and continued from outside, because its gates do not hold."""
@@ -210,7 +222,7 @@ class Admission:
         ]
         for index in ended:
             del self._states[index]
-        kept = {task.key for task in self._there if any(index in self._states for index in task.gpu_indices)}
+        kept = {task.key for task in self._there if any(index in self._states for index in task.place)}
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in kept}
         return ended
 
@@ -254,8 +266,8 @@ def _is_free(occupant: Occupant) -> bool:
 
 def _shared(task: Task, active: Sequence[Task]) -> set[int]:
     """The GPUs where others have to make room for a task: all those of a guest, else those that have a guest."""
-    wanted = set(task.wanted_gpus or task.gpu_indices)
+    wanted = set(task.place)
     if task.role == GUEST:
         return wanted
     guests = [other for other in active if other is not task and other.role == GUEST and other.is_there]
-    return wanted & {index for guest in guests for index in guest.gpu_indices}
+    return wanted & {index for guest in guests for index in guest.place}

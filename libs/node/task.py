@@ -47,10 +47,6 @@ class Status(StrEnum):
     EXITED = "exited"
 
 
-WITHOUT_GPUS = frozenset({Status.ACCEPTED, Status.SUSPENDED})
-"""A task in one of these has not got its GPUs yet, or has left them."""
-
-
 class Want(StrEnum):
     """What the last order asked for."""
 
@@ -116,8 +112,18 @@ class Task(msgspec.Struct, kw_only=True):
         return self.status is not Status.EXITED
 
     @property
+    def stands_still(self) -> bool:
+        """Whether it was suspended, and is not on its way back."""
+        return self.status is Status.SUSPENDED and self.asked_since_s is None
+
+    @property
+    def place(self) -> list[int]:
+        """The GPUs that it uses, or waits for: one that stands still may go on elsewhere."""
+        return self.wanted_gpus if self.stands_still else self.gpu_indices
+
+    @property
     def is_there(self) -> bool:
-        """Whether it uses its GPUs, or is to use them as soon as it may; one that placement has suspended does not."""
+        """Whether it uses its place, or is to use it as soon as it may; one that placement has suspended does not."""
         if self.status is Status.SUSPENDED:
             return self.want is Want.RUN or self.yielding
         return self.status is not Status.EXITED
@@ -125,15 +131,18 @@ class Task(msgspec.Struct, kw_only=True):
     @property
     def waits_for_gpus(self) -> bool:
         """Whether it goes on as soon as its GPUs are free."""
-        if self.status not in WITHOUT_GPUS:
-            return False
-        return self.status is Status.ACCEPTED or (self.want is Want.RUN and self.asked_since_s is None)
+        return self.status is Status.ACCEPTED or (self.stands_still and self.want is Want.RUN)
 
     @property
     def prepares(self) -> bool:
         """Whether it does no more than get ready to take over: beside the job's earlier task, if need be."""
         early = self.status in (Status.ACCEPTED, Status.WARMING, Status.READY)
         return early and self.order.restores and self.want is not Want.STOP
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its processes are there and do not stand still."""
+        return self.status not in (Status.ACCEPTED, Status.EXITED) and not self.stands_still
 
     @property
     def runs(self) -> bool:

@@ -192,11 +192,12 @@ def test_the_log_gets_a_change_of_each_kind_per_job_and_ten_seconds():
 
 def test_a_guest_that_cannot_be_parked_is_stopped():
     state = Coordination()
-    guest = TaskReading(job_id="g", attempt=1, guest=True)
     waiting = TaskReading(job_id="o", attempt=1, guest=False, begun=False)
     kinds: list[str] = []
     for number in range(130):
-        stuck = TaskReading(job_id="g", attempt=1, guest=True, stuck=number > 120)
+        leaving = "Suspend" in kinds
+        guest = TaskReading(job_id="g", attempt=1, guest=True, leaving=leaving)
+        stuck = TaskReading(job_id="g", attempt=1, guest=True, leaving=leaving, stuck=number > 120)
         tasks = [guest if number < 120 else stuck, waiting]
         result = step(state, Readings(node_id="n", index=0, capacity_bytes=GB, tasks=tasks), number * STEP_S)
         kinds += [type(action).__name__ for action in result.actions]

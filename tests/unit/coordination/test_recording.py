@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from libs.coordination.actions import Admit, SetLimit, SetShare
+from libs.coordination.actions import SetLimit, SetShare
 from libs.coordination.gangs import Gang, applied, take, wrote
 from libs.coordination.recording import NotARecord, derive, head_line, step_line
 from libs.coordination.state import Coordination
@@ -57,20 +57,17 @@ def test_a_line_that_was_cut_off_is_passed_over_and_another_one_is_named():
     assert len(list(derive([*lines, b"[1.0,"]))) == 4
     with pytest.raises(NotARecord, match=r"line 3: .*expected a line of coordination"):
         list(derive([*lines[:2], b"{}\n"]))
-    with pytest.raises(NotARecord, match="line 1: a record of format 9; expected 3"):
+    with pytest.raises(NotARecord, match="line 1: a record of format 9; expected 4"):
         list(derive([b'{"format":9,"state":{}}\n']))
 
 
-def test_a_gang_has_a_limit_per_gpu_and_the_smallest_share_and_begins_on_all_of_its_gpus():
+def test_a_gang_has_a_limit_per_gpu_and_the_smallest_share():
     gang = Gang(gpus=[0, 1])
     take(gang, 0, SetLimit(task="g.1", limit_bytes=5, change=1))
     take(gang, 0, SetShare(task="g.1", share_ratio=0.3))
-    take(gang, 0, Admit(task="g.1"))
-    assert not gang.admitted(gang.gpus)
     take(gang, 1, SetLimit(task="g.1", limit_bytes=None, change=1))
     take(gang, 1, SetShare(task="g.1", share_ratio=0.1))
-    take(gang, 1, Admit(task="g.1"))
-    assert (gang.admitted(gang.gpus), gang.limits_in_order, gang.share_ratio) == (True, (5, None), 0.1)
+    assert (gang.limits_in_order, gang.share_ratio) == ((5, None), 0.1)
 
 
 def test_processes_of_a_gang_apply_the_changes_of_all_gpus_under_one_number():

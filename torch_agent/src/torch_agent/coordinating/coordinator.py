@@ -116,6 +116,8 @@ class Coordinator:
         left = [task.key for task in active if self._sharing.is_left_limited(task, tasks.folder(task))]
         for index in admission.begin(active, left):
             self._look_at(tasks, index, now_s)
+        for task in admission.come_back():
+            tasks.changed(task)
         for given in admission.given():
             number = self._sharing.give(given.task, tasks.folder(given.task), given.limits, given.share_ratio)
             if number is not None:
@@ -171,14 +173,14 @@ class Coordinator:
         folder = tasks.folder(task)
         found = living(folder.pages)
         number, told = self._sharing.told(folder)
-        limits = [told.limit_at(place) for place in range(len(task.gpu_indices))]
+        limits = [told.limit_at(place) for place in range(len(task.place))]
         return reading(
             task,
             index,
             found.pages,
             self.admission.gang(task, number, limits, told.share_ratio),
             unread=found.unread,
-            told=(number, limits[task.gpu_indices.index(index)], told.share_ratio),
+            told=(number, limits[task.place.index(index)], told.share_ratio),
             # Images bring a C library of their own, which nothing is preloaded into.
             scales_memory=self._scales and not (self._virtual and task.order.image),
             computed_s=run_s if self._virtual else _unknown,

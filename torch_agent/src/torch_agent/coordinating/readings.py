@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from libs.coordination.gangs import Gang, applied
 from libs.coordination.readings import TaskReading
-from libs.node.task import GUEST, Status, Task
+from libs.node.task import GUEST, Task, Want
 from torch_agent.harness.page import PageReading
 
 FIRST_PAGE_S = 60.0
@@ -15,15 +15,21 @@ APPLIED_AFTER = 2
 """After so many mini-batches a process that applies limits has said so."""
 
 
-def pages_on(task: Task, index: int, pages: Sequence[PageReading]) -> list[PageReading]:
-    """Those of the processes that use this GPU: one per GPU, or all of a task with a single one."""
-    return [page for page in pages if gpu_of(task, page) == index]
+def pages_on(
+    task: Task, index: int, pages: Sequence[PageReading], gpus: Sequence[int] | None = None
+) -> list[PageReading]:
+    """Those of the processes that use this GPU, one of `gpus` (None: those that the task uses, or used last).
+
+    One per GPU, or all of a task with a single one.
+    """
+    return [page for page in pages if gpu_of(task, page, gpus) == index]
 
 
-def gpu_of(task: Task, page: PageReading) -> int | None:
+def gpu_of(task: Task, page: PageReading, gpus: Sequence[int] | None = None) -> int | None:
     """The GPU that a process uses, by its rank; None: there is none for it."""
-    place = page.rank - task.order.first_rank if len(task.gpu_indices) > 1 else 0
-    return task.gpu_indices[place] if 0 <= place < len(task.gpu_indices) else None
+    gpus = task.gpu_indices if gpus is None else gpus
+    place = page.rank - task.order.first_rank if len(gpus) > 1 else 0
+    return gpus[place] if 0 <= place < len(gpus) else None
 
 
 def reading(
@@ -51,19 +57,19 @@ def reading(
         computed_s: the GPU's time that a process has used so far.
         now_s: seconds since the epoch.
     """
-    here = pages_on(task, index, pages)
+    here = pages_on(task, index, pages, task.place)
     memory = [page.memory for page in here if page.memory is not None]
     gates = [page.gate for page in here if page.gate is not None]
-    begun = task.status in (Status.RUNNING, Status.WARMING, Status.READY)
-    has_no_page = not here and begun and now_s - task.started_s > FIRST_PAGE_S
+    has_no_page = not here and task.has_begun and now_s - task.started_s > FIRST_PAGE_S
     number, limit_bytes, share_ratio = told
     return TaskReading(
         job_id=task.order.job_id,
         attempt=task.order.attempt,
         guest=task.role == GUEST,
-        begun=begun,
+        begun=task.has_begun,
         unread=unread,
-        stuck=task.yielding and task.status is Status.SUSPENDED and not all(map(_has_parked, here)),
+        leaving=task.want is not Want.RUN,
+        stuck=task.yielding and task.stands_still and not all(map(_has_parked, here)),
         limited=scales_memory and not has_no_page and len(memory) == len(here) and all(map(_applies_limits, here)),
         gated=not has_no_page and len(gates) == len(here),
         told_change=number,
