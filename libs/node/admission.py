@@ -178,7 +178,7 @@ class Admission:
         take(self._gangs[task.key], index, action)
         if isinstance(action, Suspend):
             return _leave(task)
-        return isinstance(action, Stop) and _expel(task)
+        return isinstance(action, Stop) and _expel(task, action.why)
 
     def come_back(self) -> list[Task]:
         """Let those go on that were suspended for the sake of an owner, where all of their GPUs have room again.
@@ -246,11 +246,11 @@ def _come_back(task: Task) -> bool:
     return True
 
 
-def _expel(task: Task) -> bool:
+def _expel(task: Task, why: str) -> bool:
     """End a guest that stands still and keeps memory that an owner needs; its job is not to blame."""
     if task.want is Want.STOP:
         return False
-    task.want, task.yielding, task.grace_s = Want.STOP, False, 0.0
+    task.want, task.yielding, task.grace_s, task.expelled = Want.STOP, False, 0.0, why
     return True
 
 

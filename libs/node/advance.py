@@ -77,10 +77,18 @@ def advance(task: Task, seen: Seen, now_s: float) -> Step:
     if task.status is Status.EXITED:
         return Step()
     if seen.ended is not None:
-        return _end(task, seen.ended, seen, now_s)
+        return _end(task, _blameless(task, seen.ended), seen, now_s)
     reports = passed_on(task, seen.report, now_s)
     step = _come_closer(task, seen, now_s)
     return Step(actions=step.actions, facts=[*reports, *step.facts]) if reports else step
+
+
+def _blameless(task: Task, ended: Ended) -> Ended:
+    """How a task has ended that the node has expelled: unless its work was done, nothing of that is its own doing."""
+    if not task.expelled or (ended.outcome == "exited" and ended.exit_code == 0):
+        return ended
+    done = ended.minibatches_total
+    return Ended(exit_code=None, signal=None, outcome="interrupted", stderr_tail=task.expelled, minibatches_total=done)
 
 
 def _come_closer(task: Task, seen: Seen, now_s: float) -> Step:

@@ -94,6 +94,8 @@ class Task(msgspec.Struct, kw_only=True):
     """The most that it may be given of each GPU's memory, in bytes; None: all of it."""
     yielding: bool = False
     """The node itself has it stand still, for the sake of an owner, and lets it go on."""
+    expelled: str = ""
+    """Why the node itself ends it, for the sake of an owner; its job is not to blame."""
 
     def __post_init__(self) -> None:
         """What it does not say is as its order has it: a journal of before tasks could change that is silent."""

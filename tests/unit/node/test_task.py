@@ -406,3 +406,14 @@ def test_a_setup_is_reported_once_and_before_the_start_or_the_end():
     ended = Ended(exit_code=None, signal=None, outcome="setup_failed", stderr_tail="no such package")
     facts = case.see(Seen(launched=True, setup=setup, ended=ended)).facts
     assert [type(each) for each in facts] == [JobSettingUp, JobExited]
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome"), [(down(None, 9, "signalled"), "interrupted"), (down(0, None, "exited"), "exited")]
+)
+def test_a_task_that_the_node_has_expelled_is_not_to_blame_and_may_have_done_its_work(seen: Seen, outcome: str):
+    case = running()
+    case.task.want, case.task.expelled = Want.STOP, "o needs its memory"
+    fact = case.see(seen).facts[-1]
+    assert isinstance(fact, JobExited)
+    assert (fact.outcome, fact.stderr_tail == "o needs its memory") == (outcome, outcome == "interrupted")

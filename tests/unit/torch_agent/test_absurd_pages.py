@@ -65,8 +65,6 @@ class Node:
     def changed(self, task: Task) -> None:
         task.status = Status.RUNNING if task.want is Want.RUN else Status.SUSPENDED
 
-    def blameless(self, task: Task, why: str) -> None: ...
-
     def report(self, facts: Sequence[Event]) -> None:
         self.facts += facts
 

@@ -42,9 +42,6 @@ class OneTask:
     def changed(self, task: Task) -> None:
         pytest.fail("no owner is suspended or ended")
 
-    def blameless(self, task: Task, why: str) -> None:
-        pytest.fail(why)
-
     def report(self, facts: Sequence[Event]) -> None:
         self.facts += facts
 

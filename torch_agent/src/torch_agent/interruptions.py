@@ -31,7 +31,7 @@ def interrupted(why: str) -> Ended:
 
 
 class Interruptions:
-    """Tasks that were ended while the node had no agent, as that was being ended as well, or by it without blame."""
+    """Tasks that were ended while the node had no agent, as that was being ended as well."""
 
     def __init__(self, active: Sequence[Task], folder: Callable[[Task], TaskFolder], *, restarted: bool) -> None:
         """Look at the tasks that an earlier agent has left.
@@ -44,8 +44,6 @@ class Interruptions:
         self._keys = {task.key for task in active if self._is_interrupted(task, folder(task))}
         self._since_s: dict[str, float] = {}
         """{task key: when an end was seen that may be everything's end}."""
-        self._expelled: dict[str, str] = {}
-        """{task key: why this agent ends it}."""
         self._ending = False
 
     def _is_interrupted(self, task: Task, folder: TaskFolder) -> bool:
@@ -59,18 +57,12 @@ class Interruptions:
         """Whether the task was ended in an earlier life of the machine."""
         return self._restarted and task.key in self._keys
 
-    def expel(self, key: str, why: str) -> None:
-        """This agent ends the task, which is not to blame."""
-        self._expelled[key] = why
-
     def agent_ends(self) -> None:
         """The agent has been told to end: what ends from outside from now on is left to the next one."""
         self._ending = True
 
     def judged(self, task: Task, ended: Ended) -> Ended | None:
         """How a task has ended, given what its folder says. None: that is not certain yet."""
-        if task.key in self._expelled:
-            return interrupted(self._expelled[task.key])
         if ended.outcome == LEASE_EXPIRED:
             ordered = task.want is Want.STOP
             return msgspec.structs.replace(ended, outcome="stopped") if ordered else interrupted(ended.stderr_tail)
@@ -92,7 +84,6 @@ class Interruptions:
         """The task's end is on record."""
         self._keys.discard(key)
         self._since_s.pop(key, None)
-        self._expelled.pop(key, None)
 
 
 def _is_from_outside(task: Task, ended: Ended) -> bool:

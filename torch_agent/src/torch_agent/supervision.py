@@ -143,10 +143,6 @@ class Supervision:
         self._on_facts()
         self._changed.set()
 
-    def blameless(self, task: Task, why: str) -> None:
-        """The agent ends the task; its job is not to blame."""
-        self._interruptions.expel(task.key, why)
-
     def changed(self, task: Task) -> None:
         """Journal what is wanted of a task now, and see to it."""
         self._journal.record([task])

@@ -49,9 +49,6 @@ class Tasks(Protocol):
     def changed(self, task: Task) -> None:
         """Something else is wanted of it."""
 
-    def blameless(self, task: Task, why: str) -> None:
-        """It is ended, and its job is not to blame."""
-
     def report(self, facts: Sequence[Event]) -> None:
         """Bring facts to the log."""
 
@@ -149,10 +146,8 @@ class Coordinator:
             self.changes.note(index, each.task, each.limit_bytes, each.share_ratio, time.time())
         for action in looked.step.actions:
             task = by_key[action.task]
-            if isinstance(action, Suspend):
-                log.info("%s is suspended: %s", action.task, action.why)
-            elif isinstance(action, Stop) and task in looked.changed:
-                tasks.blameless(task, action.why)
+            if isinstance(action, Suspend | Stop):
+                log.info("%s has to %s: %s", action.task, "go" if isinstance(action, Stop) else "yield", action.why)
             if self.admission.is_paced(task):
                 self._sharing.pace(task)
         for task in looked.changed:
