@@ -2,7 +2,7 @@
 
     orders ──> Task ──┬─ begin ──> GPUs to be looked at ──> the body reads ──> step ──> tasks that leave, come back, end
                       │                                                         │
-                      └─ gpus_taken, admits: may it go on? <── states, gangs <──┴──> given ──> the body tells them
+                      └─ wait: may it go on? <───────────────── states, gangs <──┴──> given ──> the body tells them
 
 All of it goes by a task's `place`: the GPUs that it uses, or, while it stands still, those on which it is to go on.
 
@@ -11,7 +11,7 @@ A GPU without a guest, and without a task whose memory is bounded, is not looked
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -21,31 +21,40 @@ from libs.coordination.readings import Readings
 from libs.coordination.settings import DEFAULTS, Settings
 from libs.coordination.state import Coordination, Occupant
 from libs.coordination.step import step
+from libs.node.seen import Wait
 from libs.node.task import GUEST, Status, Task, Want
 
 
-def gpus_taken(task: Task, active: Collection[Task]) -> bool:
-    """Whether another task has not left the task's GPUs yet: it is being stopped or suspended, or was thought lost.
+def taken(task: Task, active: Collection[Task]) -> Wait | None:
+    """Which tasks have not left the task's GPUs yet: they are being stopped or suspended, or were thought lost.
 
     Of two tasks that have not been launched yet the one goes first that was ordered first. A guest waits for no task
     that goes on, and none waits for it while it does: coordination divides the GPU.
 
     Args:
+        task: it waits for its GPUs.
         active: the node's tasks that have not ended, in the order of their launch orders.
+
+    Returns:
+        None: there are none.
     """
-    wanted = set(task.place)
-    before = True
+    place, before, others = set(task.place), True, list[Task]()
     for other in active:
         before = before and other is not task
-        if other is task or wanted.isdisjoint(other.gpu_indices) or not other.occupies:
+        if other is task or place.isdisjoint(other.gpu_indices) or not other.occupies:
             continue
         if other.order.job_id in task.partners or _runs_beside(other, task):
             continue
         if other.order.job_id == task.order.job_id and (task.prepares or other.prepares):
             continue
         if before or other.status is not Status.ACCEPTED:
-            return True
-    return False
+            others.append(other)
+    return _wait({index for other in others for index in other.gpu_indices} & place, others) if others else None
+
+
+def _wait(gpus: Iterable[int], others: Iterable[Task], *, for_room: bool = False) -> Wait:
+    jobs = list(dict.fromkeys(other.order.job_id for other in others))
+    return Wait(gpus=sorted(gpus), jobs=jobs, for_room=for_room)
 
 
 def _runs_beside(other: Task, task: Task) -> bool:
@@ -98,9 +107,24 @@ class Admission:
         self._there: list[Task] = []
         self._coordinated: set[int] = set()
 
-    def admits(self, task: Task, active: Sequence[Task]) -> bool:
-        """Whether a task may begin, or go on, at its place: where there are guests, room for it must have been made."""
-        return all(self._is_admitted(task, index) for index in _shared(task, active))
+    def wait(self, task: Task, active: Sequence[Task]) -> Wait | None:
+        """Why a task may not begin, or go on, at its place yet; None: it may.
+
+        Args:
+            task: it waits for its GPUs.
+            active: the node's tasks that have not ended, in the order of their launch orders.
+        """
+        return taken(task, active) or self._no_room(task, active)
+
+    def _no_room(self, task: Task, active: Sequence[Task]) -> Wait | None:
+        """Where the task is one of several, some of them guests, room for it must have been made."""
+        missing = [index for index in _shared(task, active) if not self._is_admitted(task, index)]
+        beside = [other for other in active if other is not task and other.is_there]
+        return (
+            _wait(missing, [other for other in beside if set(missing) & set(other.place)], for_room=True)
+            if missing
+            else None
+        )
 
     def _is_admitted(self, task: Task, index: int) -> bool:
         state = self._states.get(index)
@@ -188,7 +212,7 @@ class Admission:
         return [
             task
             for task in self._there
-            if task.yielding and not task.has_begun and self.admits(task, self._there) and _come_back(task)
+            if task.yielding and not task.has_begun and not self._no_room(task, self._there) and _come_back(task)
         ]
 
     def is_paced(self, task: Task) -> bool:

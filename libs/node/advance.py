@@ -202,7 +202,7 @@ def _is_called_back(task: Task) -> bool:
 
 def _resume(task: Task, seen: Seen, now_s: float) -> Step:
     if task.asked_since_s is None:
-        if seen.gpus_taken:
+        if seen.wait is not None:
             return Step()
         task.asked_since_s, task.gpu_indices = now_s, task.wanted_gpus
         return Step(actions=[Action.THAW])
@@ -236,9 +236,9 @@ def _just_began(task: Task, seen: Seen, now_s: float) -> bool:
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:
     if not seen.launched:
         if task.want is Want.STOP:
-            last = "its GPUs are still used by another task" if seen.gpus_taken else seen.preparing
+            last = seen.wait.message if seen.wait is not None else seen.preparing
             return _end(task, Ended(exit_code=None, signal=None, outcome="stopped", stderr_tail=last), seen, now_s)
-        return Step() if seen.gpus_taken else Step(actions=[Action.LAUNCH])
+        return Step(actions=[Action.LAUNCH]) if seen.wait is None else Step()
     if seen.pid is None:
         return Step(facts=_setting_up(task, seen))
     before = _setting_up(task, seen)

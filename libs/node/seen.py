@@ -88,6 +88,30 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """Within which it must have ended."""
 
 
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task does not begin, or go on, yet: it ends by itself when the way is free."""
+
+    gpus: list[int]
+    """Those of its GPUs that it cannot have yet, ascending."""
+    jobs: list[str]
+    """The jobs in its way there, in the order of their launch orders."""
+    for_room: bool = False
+    """They may stay, and have to make room; else they have to leave."""
+    of_node: str = ""
+    """What keeps all tasks of the node from beginning, or going on; empty: nothing does."""
+
+    @property
+    def message(self) -> str:
+        """It, in words."""
+        if self.of_node:
+            return self.of_node
+        where = f"GPU {self.gpus[0]}" if len(self.gpus) == 1 else f"GPUs {', '.join(map(str, self.gpus))}"
+        who = ", ".join(self.jobs)
+        if not self.for_room:
+            return f"{where} still used by {who}"
+        return f"no room yet on {where}" + (f" beside {who}" if who else "")
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What can be observed of a task right now."""
 
@@ -100,8 +124,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     """Leader of the first rank's process group, once the ranks have been started."""
     ended: Ended | None = None
-    gpus_taken: bool = False
-    """Another task still uses some of its GPUs."""
+    wait: Wait | None = None
+    """Why it cannot have its GPUs yet; None: it can, or has them."""
     harnessed: bool = False
     """Its processes pass mini-batch boundaries and listen there."""
     untrained: bool = False

@@ -18,7 +18,7 @@ from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import CheckGpus, LaunchTask
-from libs.node.admission import gpus_taken
+from libs.node.admission import taken
 from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
 from libs.node.reports import next_report_s, report_due
@@ -411,11 +411,11 @@ class Node:
     def _seen(self, key: str, task: Task) -> Seen:
         processes = self._processes.get(key)
         if processes is None:
-            return Seen(gpus_taken=gpus_taken(task, self.tasks.values()))
+            return Seen(wait=taken(task, self.tasks.values()))
         seen = processes.seen
         if task.status is Status.SUSPENDED and task.waits_for_gpus:
             # A task that has been launched has its GPUs until it stands still.
-            seen = replace(seen, gpus_taken=gpus_taken(task, self.tasks.values()))
+            seen = replace(seen, wait=taken(task, self.tasks.values()))
         if seen.report is not None:
             if report_due(task, ended=seen.ended is not None, now_s=self._agenda.now_s):
                 processes.take_report()

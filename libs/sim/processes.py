@@ -97,7 +97,7 @@ class Processes:
         self.key, self.node_id = (order.job_id, order.attempt), order.node_id
         self._order, self._agenda, self._options, self._gangs, self._changed = order, agenda, options, gangs, changed
         self.seen = Seen(launched=True, harnessed=True)
-        """Of them; `gpus_taken` aside."""
+        """Of them; `wait` aside."""
         self.answer_s = 0.0
         """When they will have done what they were told last."""
         self.loading = False

@@ -22,7 +22,7 @@ from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
 from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
-from libs.node.admission import gpus_taken
+from libs.node.admission import taken
 from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, asks_again
 from libs.node.reports import next_report_s, report_due
@@ -222,11 +222,11 @@ class Agent:
 
     def see(self, task: Task) -> Seen:
         processes = self.processes.get(task.key)
-        taken = gpus_taken(task, self.active())
+        wait = taken(task, self.active())
         if processes is None:
-            return Seen(gpus_taken=taken)
+            return Seen(wait=wait)
         seen = Seen(
-            launched=True, pid=1 if processes.started else None, ended=processes.ended, gpus_taken=taken,
+            launched=True, pid=1 if processes.started else None, ended=processes.ended, wait=wait,
             report=self.due_report(task, processes),
         )  # fmt: skip
         if task.asked_since_s is None and task.status not in TAKING_OVER and task.status is not Status.RUNNING:

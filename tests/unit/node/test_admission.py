@@ -7,7 +7,7 @@ from libs.contracts.placement import LaunchTask, ResumeTask, SuspendTask
 from libs.coordination.gangs import applied
 from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.settings import DEFAULTS
-from libs.node.admission import Admission, Given, gpus_taken
+from libs.node.admission import Admission, Given, taken
 from libs.node.task import Status, Task, Want, apply_order
 from libs.testing.builders import launch
 
@@ -22,7 +22,7 @@ def taking_over(order: LaunchTask) -> LaunchTask:
 
 
 @pytest.mark.parametrize(
-    ("status", "fields", "taken"),
+    ("status", "fields", "expected"),
     [
         (Status.RUNNING, {}, True),
         (Status.RUNNING, {"want": Want.STOP}, True),
@@ -32,39 +32,39 @@ def taking_over(order: LaunchTask) -> LaunchTask:
         (Status.EXITED, {}, False),
     ],
 )
-def test_a_task_waits_for_what_another_has_not_left(status: Status, fields: dict[str, object], taken: bool):
+def test_a_task_waits_for_what_another_has_not_left(status: Status, fields: dict[str, object], expected: bool):
     other, new = task("a", status, 0, 1, **fields), task("b", Status.ACCEPTED, 1)
-    assert gpus_taken(new, [other, new]) is taken
-    assert not gpus_taken(task("c", Status.ACCEPTED, 2), [other, new])
+    assert (taken(new, [other, new]) is not None) is expected
+    assert not taken(task("c", Status.ACCEPTED, 2), [other, new])
 
 
 def test_a_task_does_not_wait_for_its_partners():
     other = task("a", Status.RUNNING, 0)
     new = task("b", Status.ACCEPTED, 0, partners=["a"])
-    assert not gpus_taken(new, [other, new])
+    assert not taken(new, [other, new])
 
 
 def test_of_two_that_have_not_been_launched_the_one_goes_first_that_was_ordered_first():
     first, second = task("a", Status.ACCEPTED, 0), task("b", Status.ACCEPTED, 0)
-    assert not gpus_taken(first, [first, second])
-    assert gpus_taken(second, [first, second])
+    assert not taken(first, [first, second])
+    assert taken(second, [first, second])
 
 
 def test_a_suspended_task_waits_for_the_gpus_that_it_is_to_have():
     other = task("a", Status.RUNNING, 1)
     back = task("b", Status.SUSPENDED, 0, want=Want.RUN)
-    assert not gpus_taken(back, [other, back])
+    assert not taken(back, [other, back])
     back.wanted_gpus = [1]
-    assert gpus_taken(back, [other, back])
+    assert taken(back, [other, back])
 
 
 def test_a_task_gets_ready_to_take_over_beside_the_earlier_one_of_its_job():
     source = task("a", Status.RUNNING, 0)
     order = taking_over(source.order)
     destination = Task(order=order, want=Want.SUSPEND, gpu_indices=[0], wanted_gpus=[0])
-    assert not gpus_taken(destination, [source, destination])
+    assert not taken(destination, [source, destination])
     destination.status, destination.want = Status.SUSPENDED, Want.RUN
-    assert gpus_taken(destination, [source, destination])
+    assert taken(destination, [source, destination])
 
 
 @pytest.mark.parametrize("guest", ["other", "new"])
@@ -73,7 +73,7 @@ def test_a_guest_and_an_owner_do_not_wait_for_each_other_but_for_one_that_is_to_
     roles = {name: "guest" if name == guest else "owner" for name in ("other", "new")}
     other = task("a", Status.RUNNING, 0, want=want, role=roles["other"])
     new = task("b", Status.ACCEPTED, 0, role=roles["new"])
-    assert gpus_taken(new, [other, new]) is (want is Want.SUSPEND)
+    assert (taken(new, [other, new]) is not None) is (want is Want.SUSPEND)
 
 
 CAPACITY = 1 << 33
@@ -141,7 +141,7 @@ class Node:
     def _go_on(self, task: Task, active: list[Task]) -> None:
         if task.status is Status.RUNNING and (task.want is Want.SUSPEND or task.wanted_gpus != task.gpu_indices):
             task.status = Status.SUSPENDED
-        elif task.waits_for_gpus and not gpus_taken(task, active) and self.admission.admits(task, active):
+        elif task.waits_for_gpus and self.admission.wait(task, active) is None:
             task.status, task.gpu_indices = Status.RUNNING, task.wanted_gpus
             self.applied[task.key] = self.told[task.key][0] if task.key in self.told else 0
 
@@ -219,3 +219,19 @@ def test_a_guest_that_was_called_back_before_it_had_left_is_sent_away_again():
     apply_order(node.tasks, resume("guest", 0))
     node.look(12.0)
     assert (guest.status, owner.status) == (Status.SUSPENDED, Status.RUNNING)
+
+
+def test_a_task_that_waits_has_a_cause_that_names_the_gpu_and_who_is_in_the_way():
+    other, new = task("a", Status.RUNNING, 0, 1), task("b", Status.ACCEPTED, 1)
+    wait = taken(new, [other, new])
+    assert wait is not None and (wait.gpus, wait.jobs, wait.message) == ([1], ["a"], "GPU 1 still used by a")
+    node = Node()
+    node.come("guest", "guest", 0)
+    node.look()
+    node.slow.add("guest")
+    owner = node.come("owner", "owner", 0)
+    node.look()
+    wait = node.admission.wait(owner, list(node.tasks.values()))
+    assert wait is not None and wait.for_room and wait.message == "no room yet on GPU 0 beside guest"
+    node.look(12.0)
+    assert node.admission.wait(owner, list(node.tasks.values())) is None

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.contracts.agent import JobExited, JobReady, JobResumed, JobSuspended
 from libs.contracts.placement import RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
-from libs.node.admission import gpus_taken
+from libs.node.admission import taken
 from libs.node.advance import BOUNDARY_PATIENCE_S, Action, Step
 from libs.node.fetching import Answer, answer
 from libs.node.seen import Seen, Takeover
@@ -99,11 +99,11 @@ def test_a_destination_that_has_not_started_keeps_no_gpus_from_others_once_the_m
     case = Destination()
     other = replace(LAUNCH, job_id="b")
     apply_order(case.tasks, other)
-    assert gpus_taken(case.tasks["b.1"], list(case.tasks.values()))
+    assert taken(case.tasks["b.1"], list(case.tasks.values()))
     case.order(STOP)
     assert [type(fact) for fact in case.see(Seen()).facts] == [JobExited]
     active = [task for task in case.tasks.values() if task.status is not Status.EXITED]
-    assert not gpus_taken(case.tasks["b.1"], active)
+    assert not taken(case.tasks["b.1"], active)
 
 
 def test_a_source_goes_on_beside_a_destination_on_its_own_gpus_that_has_not_ended_yet():
@@ -115,6 +115,6 @@ def test_a_source_goes_on_beside_a_destination_on_its_own_gpus_that_has_not_ende
     apply_order(case.tasks, STOP)
     apply_order(case.tasks, ResumeTask(node_id="n1", job_id="a", attempt=1))
     active = list(case.tasks.values())
-    assert gpus_taken(case.task, active), "its memory comes back when that has left"
+    assert taken(case.task, active), "its memory comes back when that has left"
     case.tasks["a.2"].status = Status.EXITED
-    assert not gpus_taken(case.task, active[:1])
+    assert not taken(case.task, active[:1])

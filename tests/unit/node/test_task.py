@@ -9,8 +9,8 @@ from libs.contracts.agent import JobExited, JobRanksApart, JobResumed, JobSettin
 from libs.contracts.placement import ResumeTask, StopTask, SuspendTask
 from libs.contracts.reasons import Reason
 from libs.node.advance import BOUNDARY_PATIENCE_S, WARMING_PATIENCE_S, Action, Step, advance, next_look_s
-from libs.node.seen import ByDriver, Ended, OnDevice, Seen, Setup, Stillness
-from libs.node.task import Order, Status, Task, apply_order, stop_all
+from libs.node.seen import ByDriver, Ended, OnDevice, Seen, Setup, Stillness, Wait
+from libs.node.task import Order, Status, Task, Want, apply_order, stop_all
 from libs.testing.builders import launch
 
 LAUNCH = launch("a", "python", "train.py")
@@ -19,6 +19,8 @@ SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
 RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
 
 NOTHING, STARTING, UP = Seen(), Seen(launched=True), Seen(launched=True, pid=7)
+
+TAKEN = Wait(gpus=[0], jobs=["b"])
 
 
 def down(code: int | None = 0, signal: int | None = None, outcome: str = "exited") -> Seen:
@@ -258,7 +260,7 @@ def test_a_resumption_waits_for_its_gpus_and_may_be_elsewhere():
     case = suspended()
     assert not case.task.occupies
     case.order(msgspec.structs.replace(RESUME, gpu_indices=[2]))
-    assert case.see(msgspec.structs.replace(UP, gpus_taken=True)) == Step()
+    assert case.see(msgspec.structs.replace(UP, wait=TAKEN)) == Step()
     assert case.see(UP, 20.0).actions == [Action.THAW]
     assert case.task.occupies
     [fact] = case.see(UP, 20.1).facts
@@ -322,7 +324,7 @@ def test_whatever_happens_a_task_starts_once_and_ends_once(history: list[Order |
 
 def test_a_task_waits_for_its_gpus_to_be_left():
     case = Case()
-    assert case.see(Seen(gpus_taken=True)) == Step()
+    assert case.see(Seen(wait=TAKEN)) == Step()
     assert case.see(NOTHING).actions == [Action.LAUNCH]
 
 
@@ -380,8 +382,8 @@ def test_a_task_stopped_before_its_launch_says_what_it_waited_for():
     assert (fact.outcome, fact.stderr_tail) == ("stopped", "fetching and unpacking code c-1")
     case = Case()
     case.order(STOP)
-    fact = case.see(Seen(gpus_taken=True)).facts[-1]
-    assert fact.stderr_tail == "its GPUs are still used by another task"
+    fact = case.see(Seen(wait=TAKEN)).facts[-1]
+    assert fact.stderr_tail == "GPU 0 still used by b"
 
 
 def test_ranks_that_train_without_a_process_group_are_reported_once():

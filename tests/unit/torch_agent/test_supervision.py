@@ -28,6 +28,7 @@ from torch_agent.supervision import Supervision
 from libs.contracts.agent import JobExited, JobStarted, JobSuspended, NodeLeaving
 from libs.contracts.base import Event
 from libs.contracts.placement import ResumeTask, SuspendTask
+from libs.node.admission import Admission
 from libs.node.task import Order, Status, Task, Want
 from tests.unit.node.test_task import LAUNCH, STOP
 from torch_agent import acting, interruptions
@@ -74,7 +75,7 @@ class Node:
         )
         sharing = Sharing(self._state_dir / "gpus", [0], virtual=True)
         self.agent = Supervision(
-            self._state_dir, self._journal, launcher, lambda: None, sharing, leased=lambda: self.leased
+            self._state_dir, self._journal, launcher, lambda: None, sharing, Admission(), leased=lambda: self.leased
         )
 
     def kill_agent(self) -> None:

@@ -109,8 +109,8 @@ class Agent:
             self._launcher,
             publisher.wake,
             self._sharing,
-            _driver(options),
             self._coordinator.admission,
+            _driver(options),
             lambda: leasing.holds,
             self._room,
         )

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from libs.node.advance import TAKING_OVER
-from libs.node.seen import Seen
+from libs.node.seen import Seen, Wait
 from libs.node.task import Status, Task, Want
 from torch_agent.acknowledgements import with_acknowledgements
 from torch_agent.driver.operations import Operations
@@ -30,16 +30,16 @@ class Seeing:
         fetches: Fetches,
         by_driver: Operations | None,
         interruptions: Interruptions,
-        has_room: Callable[[Task], bool],
+        wait: Callable[[Task], Wait | None],
     ) -> None:
         """See `see`.
 
         Args:
             by_driver: moves the memory of processes without the harness; None: that stays where it is.
-            has_room: whether a task that waits for its GPUs may have them.
+            wait: why a task that waits for its GPUs may not have them yet.
         """
         self._launcher, self._shims, self._fetches, self._by_driver = launcher, shims, fetches, by_driver
-        self._interruptions, self._has_room = interruptions, has_room
+        self._interruptions, self._wait = interruptions, wait
 
     def see(self, task: Task, folder: TaskFolder) -> Seen:
         """How the task is; one that is to stop is not launched any more, and one whose shim has failed is refused."""
@@ -68,8 +68,8 @@ class Seeing:
 
     def _with_preparation(self, seen: Seen, task: Task) -> Seen:
         """What a task that does not run yet waits for."""
-        taken = task.waits_for_gpus and not self._has_room(task)
-        seen = msgspec.structs.replace(seen, gpus_taken=taken, preparing=self._launcher.doing.get(task.key, ""))
+        wait = self._wait(task) if task.waits_for_gpus else None
+        seen = msgspec.structs.replace(seen, wait=wait, preparing=self._launcher.doing.get(task.key, ""))
         if (setup := self._launcher.setting_up.get(task.key)) is not None:
             seen = msgspec.structs.replace(seen, setup=setup)
         return seen

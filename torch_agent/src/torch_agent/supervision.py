@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from libs.contracts.agent import NodeLeaving
 from libs.contracts.base import Event
 from libs.contracts.placement import StopTask
-from libs.node.admission import Admission, gpus_taken
+from libs.node.admission import Admission
 from libs.node.advance import advance
 from libs.node.reports import report_due
+from libs.node.seen import Wait
 from libs.node.task import Order, Status, Task, apply_order, stop_all
 from torch_agent.acting import Acting
 from torch_agent.clock import go_on, now_s, offset_s
@@ -55,8 +56,8 @@ class Supervision:
         launcher: Launcher,
         on_facts: Callable[[], None],
         sharing: Sharing,
+        admission: Admission,
         driver: Driver | None = None,
-        admission: Admission | None = None,
         leased: Callable[[], bool] = lambda: True,
         room: Room | None = None,
     ) -> None:
@@ -64,8 +65,8 @@ class Supervision:
 
         Args:
             sharing: of the node's GPUs.
+            admission: to GPUs that tasks share.
             driver: moves the memory of processes without the harness; None: that stays where it is.
-            admission: to GPUs that tasks share; None: it is not asked.
             leased: whether tasks may run: the lease of the node holds.
             room: on the disk; None: there always is.
             on_facts: called when the journal has something to publish.
@@ -86,7 +87,7 @@ class Supervision:
         if not is_restarted and journal.clock_offset_s is not None:
             go_on(journal.clock_offset_s)
         self._interruptions = Interruptions(self.active(), self.folder, restarted=is_restarted)
-        self._seeing = Seeing(launcher, self._shims, fetches, by_driver, self._interruptions, self._has_room)
+        self._seeing = Seeing(launcher, self._shims, fetches, by_driver, self._interruptions, self._wait)
         self._acting = Acting(self._shims, fetches, by_driver)
         self._end_strangers()
 
@@ -221,12 +222,12 @@ class Supervision:
         if task.status is Status.EXITED:
             self._ended(task)
 
-    def _has_room(self, task: Task) -> bool:
+    def _wait(self, task: Task) -> Wait | None:
         if task.status is Status.ACCEPTED and self._room is not None and self._room.shortage:
-            return False
-        active = self.active()
-        admitted = self._admission is None or self._admission.admits(task, active)
-        return self._leased() and admitted and not gpus_taken(task, active)
+            return Wait(gpus=task.place, jobs=[], of_node=self._room.shortage)
+        if not self._leased():
+            return Wait(gpus=task.place, jobs=[], of_node="the lease of its node has run out")
+        return self._admission.wait(task, self.active())
 
     def _ended(self, task: Task) -> None:
         self._removing.ended(task.key)
