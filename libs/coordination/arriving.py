@@ -38,6 +38,20 @@ def guests_of(state: Coordination) -> list[Occupant]:
     return [each for each in state.occupants.values() if each.seen.guest]
 
 
+def settling(state: Coordination) -> list[tuple[float, float]]:
+    """(Since when, for how long) guests wait until they count as settled without more mini-batches of their owner."""
+    owner = owner_of(state)
+    if owner is None or not owner.seen.begun:
+        return []
+    waiting = [guest for guest in guests_of(state) if not guest.settled]
+    return [(max(owner.since_s, guest.since_s), state.settings.settle_s) for guest in waiting]
+
+
+def forgetting(state: Coordination) -> list[tuple[float, float]]:
+    """(Since when, for how long) peaks count."""
+    return [(peak.at_s, state.settings.peak_s) for each in state.occupants.values() for peak in each.peaks]
+
+
 def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, state: Coordination) -> Occupant:
     reading = _said_last(before, found) if found.unread else found
     occupant = before if before is not None else _newcomer(reading, now_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libs.coordination import bursts, compute, misbehaving, telling, trading, yielding
 from libs.coordination.actions import AnyAction, Step
-from libs.coordination.arriving import look
+from libs.coordination.arriving import forgetting, look, settling
 from libs.coordination.limits import reconcile
 from libs.coordination.memory import targets
 from libs.coordination.readings import Readings
@@ -32,3 +32,12 @@ def step(state: Coordination, readings: Readings, now_s: float) -> Step:
     paced, misdeeds = misbehaving.judge(state, now_s)
     facts = [*facts, *misdeeds, *telling.told(state, elapsed_s, now_s)]
     return Step(actions=[*actions, *paced], open_guests=compute.open_guests(state), facts=facts)
+
+
+def next_s(state: Coordination, now_s: float) -> float | None:
+    """When the passing of time alone may admit a task or suspend one, after a step; None: never.
+
+    Limits and shares of tasks that run may change before.
+    """
+    moments = [*settling(state), *yielding.patience(state), *forgetting(state)]
+    return min((since_s + for_s for since_s, for_s in moments if now_s - since_s < for_s), default=None)

@@ -30,9 +30,21 @@ def overdue(state: Coordination, targets: Mapping[str, Target], now_s: float) ->
     return actions
 
 
+def patience(state: Coordination) -> list[tuple[float, float]]:
+    """(Since when, for how long) guests have had time to make room for their owner."""
+    owner = owner_of(state)
+    if owner is None:
+        return []
+    staying = [guest for guest in guests_of(state) if guest.admitted and not guest.yielded]
+    return [(_told_s(owner, guest), state.settings.yield_s) for guest in staying]
+
+
+def _told_s(owner: Occupant, guest: Occupant) -> float:
+    return max(guest.unconfirmed[0].at_s if guest.unconfirmed else guest.since_s, owner.since_s)
+
+
 def _is_late(state: Coordination, owner: Occupant, guest: Occupant, target: Target, now_s: float) -> bool:
     capacity = state.present.capacity_bytes
     if bound(guest, capacity) <= in_bytes(target.limit_bytes, capacity):
         return False
-    told_s = guest.unconfirmed[0].at_s if guest.unconfirmed else guest.since_s
-    return now_s - max(told_s, owner.since_s) >= state.settings.yield_s
+    return now_s - _told_s(owner, guest) >= state.settings.yield_s

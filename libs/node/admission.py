@@ -12,15 +12,16 @@ A GPU without a guest, and without a task whose memory is bounded, is not looked
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from libs.coordination.actions import AnyAction, SetLimit, SetShare, Step, Stop, Suspend
-from libs.coordination.gangs import Gang, take, wrote
-from libs.coordination.readings import Readings
+from libs.coordination.gangs import Gang, applied, take, wrote
+from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.settings import DEFAULTS, Settings
 from libs.coordination.state import Coordination, Occupant
-from libs.coordination.step import step
+from libs.coordination.step import next_s, step
 from libs.node.seen import Wait
 from libs.node.task import GUEST, Status, Task, Want
 
@@ -94,6 +95,16 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float
 
 
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the processes of a task were told last."""
+
+    number: int = 0
+    """Of the change that says it; 0: they were told nothing yet."""
+    limits: Sequence[int | None]
+    """Bytes on each GPU of the task's place; None: unlimited."""
+    share_ratio: float = 0.0
+
+
 class Admission:
     """Of one node. One look after another: `begin`, `step` for each GPU that it names, `come_back`, `given`, `end`."""
 
@@ -156,24 +167,46 @@ class Admission:
         """What is remembered of a GPU before the next step."""
         return self._states.setdefault(index, Coordination(settings=self._settings))
 
-    def gang(self, task: Task, number: int, limits: Sequence[int | None], share_ratio: float) -> Gang:
-        """What the GPUs of a task want of it.
+    def reading(
+        self, task: Task, index: int, told: Told, *, applied_number: int = 0, parked: bool = True, **measured: Any
+    ) -> TaskReading:
+        """What a step of a GPU is shown of a task that is here.
 
         Args:
-            task: one of those that are here.
-            number: of the last change that its processes were told, perhaps by an agent before this one,
-            limits: and what it was: bytes on each of its GPUs,
-            share_ratio: and of their time.
+            task: it.
+            index: of the GPU.
+            told: what its processes were told last, perhaps by an agent before this one.
+            applied_number: of the newest change that all of its processes on this GPU have applied.
+            parked: while it stands still: none of its memory is on the GPU.
+            measured: of its processes on this GPU, by the names of `TaskReading`.
         """
+        gang = self._gang(task, told)
+        return TaskReading(
+            job_id=task.order.job_id,
+            attempt=task.order.attempt,
+            guest=task.role == GUEST,
+            begun=task.has_begun,
+            leaving=task.want is not Want.RUN,
+            stuck=task.yielding and task.stands_still and not parked,
+            told_change=told.number,
+            told_bytes=told.limits[task.place.index(index)],
+            told_share_ratio=told.share_ratio,
+            applied=applied(gang, index, applied_number),
+            memory_bound_bytes=task.memory_bound,
+            share_bound_ratio=task.share_bound,
+            **measured,
+        )
+
+    def _gang(self, task: Task, told: Told) -> Gang:
         gang = self._gangs.get(task.key)
         if gang is None or gang.gpus != task.place:
             gang = self._gangs[task.key] = Gang(
                 gpus=task.place,
-                limits=dict(zip(task.place, limits, strict=True)),
-                changes=dict.fromkeys(task.place, number),
-                shares=dict.fromkeys(task.place, share_ratio),
+                limits=dict(zip(task.place, told.limits, strict=True)),
+                changes=dict.fromkeys(task.place, told.number),
+                shares=dict.fromkeys(task.place, told.share_ratio),
             )
-            wrote(gang, number)
+            wrote(gang, told.number)
         return gang
 
     def step(self, index: int, readings: Readings, now_s: float) -> Looked:
@@ -249,6 +282,11 @@ class Admission:
         kept = {task.key for task in self._there if any(index in self._states for index in task.place)}
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in kept}
         return ended
+
+    def next_s(self, now_s: float) -> float | None:
+        """When the passing of time alone may let a task in, or have one leave; None: never. After a look."""
+        moments = [next_s(state, now_s) for state in self._states.values()]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     @property
     def rests(self) -> bool:

@@ -4,10 +4,9 @@ import msgspec
 import pytest
 
 from libs.contracts.placement import LaunchTask, ResumeTask, SuspendTask
-from libs.coordination.gangs import applied
 from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.settings import DEFAULTS
-from libs.node.admission import Admission, Given, taken
+from libs.node.admission import Admission, Given, Told, taken
 from libs.node.task import Status, Task, Want, apply_order
 from libs.testing.builders import launch
 
@@ -115,18 +114,8 @@ class Node:
         number, given = self.told.get(task.key, (0, None))
         limits = given.limits if given is not None else [None] * len(task.place)
         share = given.share_ratio if given is not None else 0.0
-        gang = self.admission.gang(task, number, limits, share)
-        return TaskReading(
-            job_id=task.order.job_id,
-            attempt=task.order.attempt,
-            guest=task.role == "guest",
-            begun=task.has_begun,
-            leaving=task.want is not Want.RUN,
-            told_change=number,
-            told_bytes=limits[task.place.index(index)],
-            told_share_ratio=share,
-            applied=applied(gang, index, self.applied.get(task.key, 0)),
-        )
+        told = Told(number=number, limits=limits, share_ratio=share)
+        return self.admission.reading(task, index, told, applied_number=self.applied.get(task.key, 0))
 
     def _tell(self, given: Given) -> None:
         key = given.task.key

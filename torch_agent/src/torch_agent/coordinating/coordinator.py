@@ -18,11 +18,11 @@ from libs.contracts.cluster import GpuInfo
 from libs.coordination.actions import Stop, Suspend
 from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.settings import DEFAULTS, Settings
-from libs.node.admission import Admission, Looked
+from libs.node.admission import Admission, Looked, Told
 from libs.node.task import Task
 from torch_agent.clock import now_s
 from torch_agent.coordinating.changes import Changes
-from torch_agent.coordinating.readings import reading
+from torch_agent.coordinating.readings import measured, pages_on
 from torch_agent.coordinating.records import Records
 from torch_agent.folders import TaskFolder
 from torch_agent.once import warn_once
@@ -169,17 +169,17 @@ class Coordinator:
         found = living(folder.pages)
         number, told = self._sharing.told(folder)
         limits = [told.limit_at(place) for place in range(len(task.place))]
-        return reading(
+        what = measured(
             task,
-            index,
-            found.pages,
-            self.admission.gang(task, number, limits, told.share_ratio),
+            pages_on(task, index, found.pages, task.place),
             unread=found.unread,
-            told=(number, limits[task.place.index(index)], told.share_ratio),
             # Images bring a C library of their own, which nothing is preloaded into.
             scales_memory=self._scales and not (self._virtual and task.order.image),
             computed_s=run_s if self._virtual else _unknown,
             now_s=now_s(),
+        )
+        return self.admission.reading(
+            task, index, Told(number=number, limits=limits, share_ratio=told.share_ratio), **what
         )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from libs.coordination.gangs import Gang, applied
-from libs.coordination.readings import TaskReading
-from libs.node.task import GUEST, Task, Want
+from libs.node.task import Task
 from torch_agent.harness.page import PageReading
 
 FIRST_PAGE_S = 60.0
@@ -32,64 +31,46 @@ def gpu_of(task: Task, page: PageReading, gpus: Sequence[int] | None = None) -> 
     return gpus[place] if 0 <= place < len(gpus) else None
 
 
-def reading(
+def measured(
     task: Task,
-    index: int,
     pages: Sequence[PageReading],
-    gang: Gang,
     *,
     unread: bool,
-    told: tuple[int, int | None, float],
     scales_memory: bool,
     computed_s: Callable[[int], float],
     now_s: float,
-) -> TaskReading:
-    """One task on one GPU.
+) -> dict[str, Any]:
+    """What is read of one task on one GPU, as `libs.node.admission.Admission.reading` takes it.
 
     Args:
         task: it.
-        index: of the GPU.
-        pages: of its living processes, by rank.
-        gang: what it was told on each of its GPUs.
+        pages: of its living processes on this GPU.
         unread: whether it has further living processes, with pages that cannot be read at this moment.
-        told: number, limit and share of the last change in its control file.
         scales_memory: whether the node limits the memory of its tasks.
         computed_s: the GPU's time that a process has used so far.
         now_s: seconds since the epoch.
     """
-    here = pages_on(task, index, pages, task.place)
-    memory = [page.memory for page in here if page.memory is not None]
-    gates = [page.gate for page in here if page.gate is not None]
-    has_no_page = not here and task.has_begun and now_s - task.started_s > FIRST_PAGE_S
-    number, limit_bytes, share_ratio = told
-    return TaskReading(
-        job_id=task.order.job_id,
-        attempt=task.order.attempt,
-        guest=task.role == GUEST,
-        begun=task.has_begun,
-        unread=unread,
-        leaving=task.want is not Want.RUN,
-        stuck=task.yielding and task.stands_still and not all(map(_has_parked, here)),
-        limited=scales_memory and not has_no_page and len(memory) == len(here) and all(map(_applies_limits, here)),
-        gated=not has_no_page and len(gates) == len(here),
-        told_change=number,
-        told_bytes=limit_bytes,
-        told_share_ratio=share_ratio,
-        applied=min((applied(gang, index, each.applied) for each in memory), default=0),
-        device_bytes=sum(each.device_bytes for each in memory),
-        cached_bytes=sum(each.cached_bytes for each in memory),
-        host_bytes=sum(each.host_bytes for each in memory),
-        minibatch_host_bytes=sum(each.minibatch_host_bytes for each in memory),
-        demand_bytes=sum(each.demand_bytes for each in memory),
-        minibatches=min((page.minibatches_total for page in here), default=0),
-        last_minibatch_s=max((each.last_minibatch_s for each in gates), default=0.0),
-        closed_minibatches=min((each.closed_minibatches for each in gates), default=0),
-        closed_s=sum(each.closed_s for each in gates),
-        computed_s=sum(computed_s(page.pid) for page in here),
-        peak_bytes=max((page.memory_peak_bytes for page in here), default=0),
-        memory_bound_bytes=task.memory_bound,
-        share_bound_ratio=task.share_bound,
-    )
+    memory = [page.memory for page in pages if page.memory is not None]
+    gates = [page.gate for page in pages if page.gate is not None]
+    has_no_page = not pages and task.has_begun and now_s - task.started_s > FIRST_PAGE_S
+    return {
+        "unread": unread,
+        "parked": all(map(_has_parked, pages)),
+        "limited": scales_memory and not has_no_page and len(memory) == len(pages) and all(map(_applies_limits, pages)),
+        "gated": not has_no_page and len(gates) == len(pages),
+        "applied_number": min((each.applied for each in memory), default=0),
+        "device_bytes": sum(each.device_bytes for each in memory),
+        "cached_bytes": sum(each.cached_bytes for each in memory),
+        "host_bytes": sum(each.host_bytes for each in memory),
+        "minibatch_host_bytes": sum(each.minibatch_host_bytes for each in memory),
+        "demand_bytes": sum(each.demand_bytes for each in memory),
+        "minibatches": min((page.minibatches_total for page in pages), default=0),
+        "last_minibatch_s": max((each.last_minibatch_s for each in gates), default=0.0),
+        "closed_minibatches": min((each.closed_minibatches for each in gates), default=0),
+        "closed_s": sum(each.closed_s for each in gates),
+        "computed_s": sum(computed_s(page.pid) for page in pages),
+        "peak_bytes": max((page.memory_peak_bytes for page in pages), default=0),
+    }
 
 
 def _applies_limits(page: PageReading) -> bool:
