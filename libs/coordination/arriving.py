@@ -39,7 +39,7 @@ def guests_of(state: Coordination) -> list[Occupant]:
 
 
 def settling(state: Coordination) -> list[tuple[float, float]]:
-    """(Since when, for how long) guests wait until they count as settled without more mini-batches of their owner."""
+    """(Since when, for how long) guests are beside an owner that is there and do not count as settled."""
     owner = owner_of(state)
     if owner is None or not owner.seen.begun:
         return []
@@ -72,6 +72,8 @@ def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, state:
 def _confirm(occupant: Occupant, grain_bytes: int, now_s: float) -> None:
     """The newest limit in force takes the place of those that were told before it, also of one that was never kept."""
     in_force = [told for told in occupant.unconfirmed if _is_in_force(told, occupant.seen, grain_bytes)]
+    if occupant.seen.waits:
+        in_force = occupant.unconfirmed
     if not in_force:
         return
     newest = in_force[-1]
@@ -103,6 +105,7 @@ def _said_last(before: Occupant | None, unread: TaskReading) -> TaskReading:
         guest=unread.guest,
         begun=unread.begun,
         unread=True,
+        waits=unread.waits,
         leaving=unread.leaving,
         stuck=unread.stuck,
         told_change=unread.told_change,

@@ -6,9 +6,9 @@ pacing, and never is one rank stopped alone.
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
 
-from libs.coordination.actions import AnyAction, Pace, SetLimit, SetShare
+import msgspec
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,42 +19,18 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gang(msgspec.Struct, kw_only=True):
-    """What the GPUs of one task want of it."""
+    """What the processes of one task were told."""
 
     gpus: list[int]
-    limits: dict[int, int | None] = {}
-    changes: dict[int, int] = {}
-    """{GPU: number of its newest change}."""
-    shares: dict[int, float] = {}
     paced: bool = False
     written: list[Written] = []
     """Oldest first; the first one is applied, or was in force before."""
 
-    @property
-    def limits_in_order(self) -> tuple[int | None, ...]:
-        """Of its process on each of its GPUs; None: unlimited."""
-        return tuple(self.limits.get(gpu) for gpu in self.gpus)
 
-    @property
-    def share_ratio(self) -> float:
-        """For all of its processes."""
-        return min(self.shares.values(), default=1.0)
-
-
-def take(gang: Gang, gpu: int, action: AnyAction) -> None:
-    """Note what one of the GPUs wants."""
-    if isinstance(action, SetLimit):
-        gang.limits[gpu], gang.changes[gpu] = action.limit_bytes, action.change
-    elif isinstance(action, SetShare):
-        gang.shares[gpu] = action.share_ratio
-    elif isinstance(action, Pace):
-        gang.paced = gang.paced or action.paced
-
-
-def wrote(gang: Gang, number: int) -> None:
-    """The processes can read the newest changes under this number."""
+def wrote(gang: Gang, number: int, changes: Mapping[int, int]) -> None:
+    """The processes can read these changes under this number: {GPU: number of its newest change}."""
     if not gang.written or gang.written[-1].number != number:
-        gang.written.append(Written(number=number, changes=dict(gang.changes)))
+        gang.written.append(Written(number=number, changes=dict(changes)))
 
 
 def applied(gang: Gang, gpu: int, number: int) -> int:

@@ -19,7 +19,8 @@ from libs.coordination.step import step
 
 FORMAT = 4
 """2: trials of trading compare all windows; before, they had pairs of rates. 3: an operator's bound of 0 earns
-guests no credit. 4: a guest that is called back before it has left is sent away again."""
+guests no credit. 4: what is told to a task that waits is in force; a guest
+that is called back before it has left is sent away again."""
 Kind = TypeVar("Kind")
 
 

@@ -36,7 +36,8 @@ def patience(state: Coordination) -> list[tuple[float, float]]:
     if owner is None:
         return []
     staying = [guest for guest in guests_of(state) if guest.admitted and not guest.yielded]
-    return [(_told_s(owner, guest), state.settings.yield_s) for guest in staying]
+    late = [guest for guest in staying if guest.unconfirmed or not guest.seen.limited]
+    return [(_told_s(owner, guest), state.settings.yield_s) for guest in late]
 
 
 def _told_s(owner: Occupant, guest: Occupant) -> float:

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from libs.coordination.actions import AnyAction, SetLimit, SetShare, Step, Stop, Suspend
-from libs.coordination.gangs import Gang, applied, take, wrote
+from libs.coordination.actions import AnyAction, Pace, SetLimit, SetShare, Step, Stop, Suspend
+from libs.coordination.gangs import Gang, applied, wrote
 from libs.coordination.readings import Readings, TaskReading
 from libs.coordination.settings import DEFAULTS, Settings
 from libs.coordination.state import Coordination, Occupant
@@ -100,9 +100,20 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int = 0
     """Of the change that says it; 0: they were told nothing yet."""
-    limits: Sequence[int | None]
-    """Bytes on each GPU of the task's place; None: unlimited."""
+    limits: Sequence[int | None] = ()
+    """Bytes of its process on each of its GPUs; None: unlimited. Of further ones: the smallest; empty: all are."""
     share_ratio: float = 0.0
+
+    def limit_at(self, place: int) -> int | None:
+        """Of the process on the GPU with this place among the task's."""
+        if place < len(self.limits):
+            return self.limits[place]
+        return min((limit for limit in self.limits if limit is not None), default=None)
+
+
+def share_alone(role: str, bound: float | None) -> float:
+    """What a task may use of its GPUs' time where coordination gives it nothing: an owner all, a guest its bound."""
+    return (bound or 0.0) if role == GUEST else 1.0
 
 
 class Admission:
@@ -114,7 +125,7 @@ class Admission:
         self._states: dict[int, Coordination] = {}
         """{GPU that is looked at: what is remembered of it}."""
         self._gangs: dict[str, Gang] = {}
-        """{task key: what the GPUs want of the task}."""
+        """{task key: what its processes were told}."""
         self._there: list[Task] = []
         self._coordinated: set[int] = set()
 
@@ -138,8 +149,7 @@ class Admission:
         )
 
     def _is_admitted(self, task: Task, index: int) -> bool:
-        state = self._states.get(index)
-        occupant = state.occupants.get(task.key) if state is not None else None
+        occupant = self._occupants(task).get(index)
         return occupant is not None and occupant.admitted and not occupant.yielded
 
     def begin(self, active: Sequence[Task], left: Collection[str] = ()) -> list[int]:
@@ -186,10 +196,11 @@ class Admission:
             attempt=task.order.attempt,
             guest=task.role == GUEST,
             begun=task.has_begun,
+            waits=task.uses_nothing,
             leaving=task.want is not Want.RUN,
             stuck=task.yielding and task.stands_still and not parked,
             told_change=told.number,
-            told_bytes=told.limits[task.place.index(index)],
+            told_bytes=told.limit_at(task.place.index(index)),
             told_share_ratio=told.share_ratio,
             applied=applied(gang, index, applied_number),
             memory_bound_bytes=task.memory_bound,
@@ -198,16 +209,25 @@ class Admission:
         )
 
     def _gang(self, task: Task, told: Told) -> Gang:
+        """The place changes only while the task stands still: then all that it was told is in force."""
         gang = self._gangs.get(task.key)
         if gang is None or gang.gpus != task.place:
-            gang = self._gangs[task.key] = Gang(
-                gpus=task.place,
-                limits=dict(zip(task.place, told.limits, strict=True)),
-                changes=dict.fromkeys(task.place, told.number),
-                shares=dict.fromkeys(task.place, told.share_ratio),
-            )
-            wrote(gang, told.number)
+            gang = self._gangs[task.key] = Gang(gpus=task.place, paced=gang is not None and gang.paced)
+            wrote(gang, told.number, dict.fromkeys(task.place, told.number) | self._changes(task))
         return gang
+
+    def _occupants(self, task: Task) -> dict[int, Occupant]:
+        """{GPU of its place that is looked at: what is known of the task there}."""
+        return {
+            index: occupant
+            for index in task.place
+            if (state := self._states.get(index)) is not None
+            and (occupant := state.occupants.get(task.key)) is not None
+        }
+
+    def _changes(self, task: Task) -> dict[int, int]:
+        """{GPU: number of its newest change}."""
+        return {index: occupant.change for index, occupant in self._occupants(task).items()}
 
     def step(self, index: int, readings: Readings, now_s: float) -> Looked:
         """Take one step of a GPU, of which all tasks that are here have been read; changes what is wanted of them.
@@ -217,22 +237,27 @@ class Admission:
             readings: of it.
             now_s: by a clock that is never set.
         """
-        result = step(self.state(index), readings, now_s)
+        state = self.state(index)
+        result = step(state, readings, now_s)
         by_key = {task.key: task for task in self.here(index)}
-        allowed: list[Allowed] = []
-        changed: list[Task] = []
-        for action in result.actions:
-            task = by_key[action.task]
-            if self._act(index, task, action):
-                changed.append(task)
-            if isinstance(action, SetLimit | SetShare):
-                gang = self._gangs[task.key]
-                allowed.append(Allowed(task=task, limit_bytes=gang.limits.get(index), share_ratio=gang.share_ratio))
-        return Looked(step=result, allowed=allowed, changed=changed)
+        told = dict.fromkeys(action.task for action in result.actions if isinstance(action, SetLimit | SetShare))
+        return Looked(
+            step=result,
+            changed=[by_key[action.task] for action in result.actions if self._act(by_key[action.task], action)],
+            allowed=[
+                Allowed(
+                    task=by_key[key],
+                    limit_bytes=state.occupants[key].limit_bytes,
+                    share_ratio=self._given_to(by_key[key]).share_ratio,
+                )
+                for key in told
+            ],
+        )
 
-    def _act(self, index: int, task: Task, action: AnyAction) -> bool:
-        """Note what a GPU asks for. Returns whether something else is wanted of the task now."""
-        take(self._gangs[task.key], index, action)
+    def _act(self, task: Task, action: AnyAction) -> bool:
+        """Do what a GPU asks for. Returns whether something else is wanted of the task now."""
+        if isinstance(action, Pace):
+            self._gangs[task.key].paced |= action.paced
         if isinstance(action, Suspend):
             return _leave(task)
         return isinstance(action, Stop) and _expel(task, action.why)
@@ -255,15 +280,18 @@ class Admission:
 
     def given(self) -> list[Given]:
         """What is to be told after the steps; telling it again is harmless."""
-        return [
-            Given(task=task, limits=gang.limits_in_order, share_ratio=gang.share_ratio)
-            for task in self._there
-            if (gang := self._gangs.get(task.key)) is not None
-        ]
+        return [self._given_to(task) for task in self._there if task.key in self._gangs]
+
+    def _given_to(self, task: Task) -> Given:
+        """Of each of its GPUs the limit, and the smallest of their shares."""
+        occupants = self._occupants(task)
+        limits = {index: occupant.limit_bytes for index, occupant in occupants.items()}
+        share_ratio = min((occupant.share_ratio for occupant in occupants.values()), default=1.0)
+        return Given(task=task, limits=tuple(limits.get(index) for index in task.place), share_ratio=share_ratio)
 
     def wrote(self, task: Task, number: int) -> None:
         """The task's processes can read what is given to it under this number."""
-        wrote(self._gangs[task.key], number)
+        wrote(self._gangs[task.key], number, self._changes(task))
 
     def end(self) -> list[int]:
         """End a look.

@@ -234,11 +234,13 @@ def _just_began(task: Task, seen: Seen, now_s: float) -> bool:
 
 
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:
+    task.launched = seen.launched
     if not seen.launched:
         if task.want is Want.STOP:
             last = seen.wait.message if seen.wait is not None else seen.preparing
             return _end(task, Ended(exit_code=None, signal=None, outcome="stopped", stderr_tail=last), seen, now_s)
-        return Step(actions=[Action.LAUNCH]) if seen.wait is None else Step()
+        task.launched = seen.wait is None
+        return Step(actions=[Action.LAUNCH]) if task.launched else Step()
     if seen.pid is None:
         return Step(facts=_setting_up(task, seen))
     before = _setting_up(task, seen)

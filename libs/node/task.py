@@ -65,6 +65,8 @@ class Task(msgspec.Struct, kw_only=True):
     """Time between the polite and the forceful signal of a stop."""
     stopping_since_s: float | None = None
     """When the polite signal was sent."""
+    launched: bool = False
+    """While it is accepted: its processes are being started, as far as was seen last."""
     started_s: float = 0.0
     gpu_indices: list[int] = []
     """The GPUs that it uses, or used last."""
@@ -145,6 +147,11 @@ class Task(msgspec.Struct, kw_only=True):
     def has_begun(self) -> bool:
         """Whether its processes are there and do not stand still."""
         return self.status not in (Status.ACCEPTED, Status.EXITED) and not self.stands_still
+
+    @property
+    def uses_nothing(self) -> bool:
+        """Whether it waits, and no process of it can take any memory meanwhile."""
+        return self.stands_still or (self.status is Status.ACCEPTED and not self.launched)
 
     @property
     def runs(self) -> bool:

@@ -18,17 +18,19 @@ from libs.contracts.cluster import TaskRef
 from libs.contracts.envelope import whole_microseconds
 from libs.contracts.introspection import NodeLost
 from libs.contracts.placement import CheckGpus, LaunchTask
-from libs.node.admission import taken
+from libs.node.admission import Told, taken
 from libs.node.advance import Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, answer, asks_again
 from libs.node.reports import next_report_s, report_due
-from libs.node.seen import Ended, Seen
+from libs.node.seen import Ended, Seen, Wait
 from libs.node.task import LEAVING_PATIENCE_S, Order, Status, Task, apply_order, stop_all, task_key
+from libs.sim.admitting import Admitting
 from libs.sim.agenda import Agenda
 from libs.sim.clusters import Server
 from libs.sim.link import Link, Say
 from libs.sim.options import Doom, Options
 from libs.sim.processes import SIGKILL, Gangs, Key, Processes
+from libs.sim.sharing.beside import Beside
 
 _WITHOUT_LEASE = Ended(
     exit_code=None, signal=SIGKILL, outcome="interrupted", stderr_tail="its node had no lease for too long"
@@ -69,6 +71,7 @@ class Node:
         """Keys of tasks that have changed, or their processes, since the agent looked at them."""
         self._fetching: dict[str, float] = {}
         """{task key: when the agent first asked for the state that the task is to take over}; ends with the agent."""
+        self._admitting = self._new_admitting()
         self._up = self._frozen = self._full = self._leaving = self._left = False
         self._journal_lost = False
         self._back_already = False
@@ -138,6 +141,7 @@ class Node:
         """The tasks go on without an agent that looks after them."""
         self._up = self._link.agent_up = False
         self._fetching.clear()
+        self._admitting = self._new_admitting()
         self._falls_silent()
 
     def freeze(self) -> None:
@@ -304,6 +308,7 @@ class Node:
         self._lease_over = self._lease_ended = False
         for processes in list(self._processes.values()):
             processes.release()
+        self._look()
 
     def _falls_silent(self) -> None:
         """No further heartbeat is acknowledged."""
@@ -383,10 +388,36 @@ class Node:
 
     def _look(self) -> None:
         """Look at the tasks until none comes further: others may have waited for each step."""
-        while self._link.agent_up and self._round():
-            pass
+        while self._link.agent_up:
+            self._admit()
+            if not self._round():
+                break
         if self._leaving and not self.tasks:
             self._has_left(self.incarnation)
+
+    def _new_admitting(self) -> Admitting | None:
+        """None: nothing keeps the jobs on a GPU from each other, or none comes to one that is in use."""
+        return Admitting(self.server, self._processes) if self._options.beside is Beside.ANTMAN else None
+
+    def _admit(self) -> None:
+        """Let coordination look at the GPUs that tasks share; what stands still for want of a lease answers nothing."""
+        if self._admitting is None or self._lease_over:
+            return
+        before_s = self._admitting.next_s
+        for task in self._admitting.look(list(self.tasks.values()), self._agenda.now_s):
+            self._news[task.key] = None
+        due_s = self._admitting.next_s
+        if due_s is not None and due_s != before_s:
+            self._agenda.at(_not_before(due_s), self._look, awaited=False)
+
+    def allowance(self, key: Key) -> Told | None:
+        """What a task's processes were told last that they may have of their GPUs; None: there are none."""
+        processes = self._processes.get(task_key(*key))
+        return processes.told if processes is not None else None
+
+    def _wait(self, task: Task) -> Wait | None:
+        active = list(self.tasks.values())
+        return self._admitting.wait(task, active) if self._admitting is not None else taken(task, active)
 
     def _round(self) -> bool:
         """One look at each task that it can change. Returns whether one of them has come further."""
@@ -411,11 +442,11 @@ class Node:
     def _seen(self, key: str, task: Task) -> Seen:
         processes = self._processes.get(key)
         if processes is None:
-            return Seen(wait=taken(task, self.tasks.values()))
+            return Seen(wait=self._wait(task))
         seen = processes.seen
         if task.status is Status.SUSPENDED and task.waits_for_gpus:
             # A task that has been launched has its GPUs until it stands still.
-            seen = replace(seen, wait=taken(task, self.tasks.values()))
+            seen = replace(seen, wait=self._wait(task))
         if seen.report is not None:
             if report_due(task, ended=seen.ended is not None, now_s=self._agenda.now_s):
                 processes.take_report()
@@ -446,7 +477,8 @@ class Node:
         self._look_again(task, before_s=processes.answer_s)
 
     def _launch(self, key: str, task: Task) -> None:
-        processes = Processes(task.order, self._agenda, self._options, self._gangs, self._look_at)
+        told = self._admitting.begins_with(task) if self._admitting is not None else Told()
+        processes = Processes(task.order, told, self._agenda, self._options, self._gangs, self._look_at)
         self._processes[key] = processes
         if self._lease_over:
             processes.fence()
@@ -461,8 +493,7 @@ class Node:
 
     def _plan_look(self, task: Task, due_s: float) -> None:
         """Not before `due_s`, and not awaited: what the look is for is."""
-        moment_s = whole_microseconds(due_s)
-        self._agenda.at(moment_s if moment_s >= due_s else due_s + 1e-6, self._look_at, task.key, awaited=False)
+        self._agenda.at(_not_before(due_s), self._look_at, task.key, awaited=False)
 
     def _fetch(self, key: str, task: Task) -> None:
         if key not in self._fetching and not self._processes[key].loading:
@@ -505,3 +536,9 @@ class Node:
 def _as_reported(task: Task) -> Task:
     """The task as orders and reports on the log have it: what is under way is begun anew."""
     return replace(task, asked_since_s=None, stopping_since_s=None, yielding=False, reported_at_s=None)
+
+
+def _not_before(due_s: float) -> float:
+    """The first whole microsecond at which a moment has come."""
+    moment_s = whole_microseconds(due_s)
+    return moment_s if moment_s >= due_s else due_s + 1e-6

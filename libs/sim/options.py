@@ -185,6 +185,9 @@ class Options:
     """From the order to suspend a task to its memory being off the GPU; it makes progress meanwhile."""
     resume_delay_s: float = 0.0
     """From free GPUs to a suspended task going on."""
+    limit_delay_s: float = 0.0
+    """From another limit of a task's memory to its processes keeping to it. Where `models` are given, the speeds of
+    jobs that share a GPU have that in them already."""
     move_delay_s: float | None = None
     """From the order to fetch the state of a task elsewhere to its being loaded; None: tasks cannot move live."""
     checkpoint_overhead_s: float = 0.0

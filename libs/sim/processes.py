@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from libs.contracts.placement import LaunchTask, RestoreTask
+from libs.node.admission import Told
 from libs.node.fetching import Answer
 from libs.node.seen import Ended, Report, Seen, Stillness, Takeover
 from libs.node.task import task_key
@@ -79,18 +81,31 @@ class Processes:
         "_still",
         "_turn",
         "answer_s",
+        "applied",
         "key",
         "loading",
         "node_id",
         "seen",
+        "told",
     )
 
     def __init__(
-        self, order: LaunchTask, agenda: Agenda, options: Options, gangs: Gangs, changed: Callable[[str], None]
+        self,
+        order: LaunchTask,
+        told: Told,
+        agenda: Agenda,
+        options: Options,
+        gangs: Gangs,
+        changed: Callable[[str], None],
     ) -> None:
         """They are being started.
 
         Args:
+            order: to launch them.
+            told: what they may have of their GPUs.
+            agenda: of the run.
+            options: how long they take.
+            gangs: what the world must know of them.
             changed: called with the task's key when there is something new to be seen of them.
         """
         self._name = task_key(order.job_id, order.attempt)
@@ -98,6 +113,10 @@ class Processes:
         self._order, self._agenda, self._options, self._gangs, self._changed = order, agenda, options, gangs, changed
         self.seen = Seen(launched=True, harnessed=True)
         """Of them; `wait` aside."""
+        self.told = told
+        """What they may have of their GPUs, as they were told last,"""
+        self.applied = told.number
+        """and the number under which they keep to it."""
         self.answer_s = 0.0
         """When they will have done what they were told last."""
         self.loading = False
@@ -146,6 +165,31 @@ class Processes:
         held, self._held = self._held, []
         for action in held:
             action()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether their memory has a limit on some GPU."""
+        return any(limit is not None for limit in self.told.limits)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether they stand still with their memory off the GPUs."""
+        return self._still is True and self._options.parks
+
+    def tell(self, limits: Sequence[int | None], share_ratio: float) -> int:
+        """What they may have of their GPUs; they keep to it at their next boundary, or when they go on.
+
+        Returns:
+            Number of the change that says it.
+        """
+        if (tuple(limits), share_ratio) != (tuple(self.told.limits), self.told.share_ratio):
+            self.told = Told(number=self.told.number + 1, limits=limits, share_ratio=share_ratio)
+            if self._options.limit_delay_s > 0 or self._fenced:
+                applies = partial(self._keep_to, self.told.number)
+                self._agenda.after(self._options.limit_delay_s, self._unless_fenced, applies)
+            elif self._still is False:
+                self.applied = self.told.number
+        return self.told.number
 
     def terminate(self) -> None:
         """They are to end, and save their work before; those that are stopped hear it when they go on."""
@@ -230,10 +274,15 @@ class Processes:
         self._see(acknowledged=True, stillness=stillness)
         self._changed(self._name)
 
+    def _keep_to(self, number: int) -> None:
+        if self._still is False and not self._gone and self.applied < number:
+            self.applied = number
+            self._changed(self._name)
+
     def _be_back(self, gpu_indices: list[int]) -> None:
         if self._still is False:
             return
-        self._still = False
+        self._still, self.applied = False, self.told.number
         self._gangs.resumed(self.key, self.node_id, gpu_indices)
         self._see(acknowledged=True)
         self._changed(self._name)

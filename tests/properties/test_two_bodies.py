@@ -20,9 +20,20 @@ from torch_agent.acting import SIGNALS, TURNS
 from libs.contracts.agent import NodeLeaving, NodeLeft
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskRef
-from libs.contracts.placement import LaunchTask, RestoreTask, ResumeTask, StateSource, StopTask, SuspendTask
+from libs.contracts.placement import (
+    LaunchTask,
+    RestoreTask,
+    ResumeTask,
+    SetClass,
+    SetComputeShare,
+    SetMemoryLimit,
+    StateSource,
+    StopTask,
+    SuspendTask,
+)
 from libs.contracts.reasons import Reason
-from libs.node.admission import taken
+from libs.coordination.readings import Readings
+from libs.node.admission import Admission, Told, share_alone
 from libs.node.advance import TAKING_OVER, Action, advance, next_look_s
 from libs.node.fetching import FETCH_RETRY_S, Answer, asks_again
 from libs.node.reports import next_report_s, report_due
@@ -38,9 +49,24 @@ from libs.testing.effort import searching
 
 NODE = Server(node_id="n1", gpu_type="v100", gpus=2, rack="r0")
 POLL_S = 2.75
-HORIZON_S = 400.0
+CALM_S = 200.0
+"""After the last step of a history: whatever is under way ends, and guests come back to an owner that has settled."""
 Said = list[tuple[float, Event]]
 """What came to the log, and when."""
+Began = list[tuple[float, Key, tuple[int | None, ...], float]]
+"""(When, task, limits, share): what processes were given when they began, or went on."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What has come of a history."""
+
+    said: Said
+    began: Began
+    active: list[tuple[str, Status]]
+    """The tasks that have not ended."""
+    stuck: list[str] = field(default_factory=list)
+    """Those of them that should have gone on: why they have not."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +89,11 @@ class History:
     source: tuple[tuple[float, Answer], ...]
     """(From when on, what the source of a move says)."""
 
+    @property
+    def end_s(self) -> float:
+        """When nothing has been asked for, and nothing has gone wrong, for a while."""
+        return self.steps[-1][0] + CALM_S
+
     def answer(self, now_s: float) -> Answer:
         """What the source says now."""
         return [said for from_s, said in self.source if from_s <= now_s][-1]
@@ -83,11 +114,17 @@ class Processes:
     parked: bool = False
     stopped: bool = False
     """By SIGSTOP."""
+    still: bool = False
+    """Parked or stopped, until they go on."""
     parked_at_s: float | None = None
     state_is_there: bool = False
     restored: bool = False
     ended: Ended | None = None
     told_to_end: bool = False
+    told: Told = field(default_factory=Told)
+    """In the control file."""
+    applied: int = 0
+    """The number of what they keep to."""
     reports: list[Report] = field(default_factory=list)
     life_planned: bool = False
 
@@ -112,7 +149,11 @@ class Agent:
         self.journal: list[Event] = []
         self.orders: list[Order] = []
         self.said: Said = []
+        self.began: Began = []
         self.wakes: set[float] = set()
+        self.admission = Admission()
+        self.given: dict[str, Told] = {}
+        """{task key: what this agent's coordination gives it}; in the agent's memory alone."""
 
     # What befalls it.
 
@@ -149,6 +190,7 @@ class Agent:
         self.up = False
         self.life += 1
         self.fetches.clear()
+        self.admission, self.given = Admission(), {}
         stored = msgspec.json.encode(self.tasks)
         self.tasks = msgspec.json.decode(stored, type=dict[str, Task])
 
@@ -196,6 +238,7 @@ class Agent:
 
     def look(self) -> None:
         while self.up:
+            self.coordinate()
             before = [(task.key, task.status) for task in self.active()]
             for task in self.active():
                 self.look_at(task)
@@ -213,6 +256,9 @@ class Agent:
         wakes = [next_look_s(task)]
         if task.reported_at_s is not None:
             wakes.append(next_report_s(task.reported_at_s, task.started_s))
+        self.wake(*wakes)
+
+    def wake(self, *wakes: float | None) -> None:
         for wake_s in wakes:
             if wake_s is not None and wake_s > self.agenda.now_s and wake_s not in self.wakes:
                 self.wakes.add(wake_s)
@@ -220,9 +266,63 @@ class Agent:
                 self.agenda.at(wake_s, self.look)
                 self.agenda.at(wake_s + 1e-6, self.look)
 
+    def coordinate(self) -> None:
+        """Steps until nothing more follows; a live agent takes ten a second."""
+        goes_on = True
+        while goes_on:
+            goes_on = self.step_of_coordination()
+        self.wake(self.admission.next_s(self.agenda.now_s))
+
+    def step_of_coordination(self) -> bool:
+        active, follows = self.active(), False
+        before = [(each.told, each.applied) for each in self.processes.values()]
+        left = [key for key, each in self.processes.items() if any(each.told.limits) and key not in self.given]
+        for index in self.admission.begin(active, left):
+            here = self.admission.here(index)
+            shown = [
+                self.admission.reading(
+                    task,
+                    index,
+                    each.told,
+                    applied_number=each.applied,
+                    parked=each.parked and self.history.options.parks,
+                )
+                for task in here
+                for each in [self.processes.get(task.key, Processes(order=task.order))]
+            ]
+            readings = Readings(node_id="n1", index=index, capacity_bytes=NODE.memory_bytes, tasks=shown)
+            follows |= bool(self.admission.step(index, readings, self.agenda.now_s).step.actions)
+        follows |= bool(self.admission.come_back())
+        given_now = self.admission.given()
+        for each in given_now:
+            self.given[each.task.key] = Told(number=1, limits=each.limits, share_ratio=each.share_ratio)
+        numbers = {task.key: self.keep(task) for task in active if task.status is not Status.ACCEPTED}
+        for each in given_now:
+            if each.task.key in numbers:
+                self.admission.wrote(each.task, numbers[each.task.key])
+        self.admission.end()
+        return follows or before != [(each.told, each.applied) for each in self.processes.values()]
+
+    def keep(self, task: Task) -> int:
+        processes = self.processes[task.key]
+        otherwise = Told(limits=processes.told.limits, share_ratio=share_alone(task.role, task.share_bound))
+        found = self.given.get(task.key, otherwise)
+        return self.tell(processes, tuple(found.limits), found.share_ratio)
+
+    def tell(self, processes: Processes, limits: tuple[int | None, ...], share_ratio: float) -> int:
+        if (limits, share_ratio) != (tuple(processes.told.limits), processes.told.share_ratio):
+            processes.told = Told(number=processes.told.number + 1, limits=limits, share_ratio=share_ratio)
+            if self.history.options.limit_delay_s:
+                self.after(
+                    self.history.options.limit_delay_s, processes, self.applies, processes, processes.told.number
+                )
+            elif not processes.still:
+                processes.applied = processes.told.number
+        return processes.told.number
+
     def see(self, task: Task) -> Seen:
         processes = self.processes.get(task.key)
-        wait = taken(task, self.active())
+        wait = self.admission.wait(task, self.active())
         if processes is None:
             return Seen(wait=wait)
         seen = Seen(
@@ -235,7 +335,7 @@ class Agent:
         stillness = None
         if processes.parked_at_s is not None:
             stillness = Stillness(
-                parked=True, bytes_parked=0, bytes_left=0, park_s=0.0, unpark_s=0.0,
+                parked=self.history.options.parks, bytes_parked=0, bytes_left=0, park_s=0.0, unpark_s=0.0,
                 parked_at_s=processes.parked_at_s, minibatches_total=0,
             )  # fmt: skip
         return msgspec.structs.replace(
@@ -302,7 +402,8 @@ class Agent:
         self.agenda.after(delay_s, alive)
 
     def start_shim(self, task: Task) -> None:
-        processes = Processes(order=task.order)
+        found = self.given.get(task.key, Told(number=1, share_ratio=share_alone(task.role, task.share_bound)))
+        processes = Processes(order=task.order, told=found, applied=found.number)
         if task.order.restores:
             processes.turn = processes.acknowledged_turn = 1
         self.processes[task.key] = processes
@@ -312,11 +413,22 @@ class Agent:
         processes.started = True
         limit_s = processes.order.time_limit_s
         if not processes.order.restores:
+            self.begins(processes)
             self.plan_life(processes)
         self.look()
         if limit_s is not None:
             over = Ended(exit_code=None, signal=9, outcome="time_limit")
             self.after(limit_s, processes, self.end, processes, over)
+
+    def begins(self, processes: Processes) -> None:
+        told = processes.told
+        self.began.append((self.agenda.now_s, processes.key, tuple(told.limits), told.share_ratio))
+
+    def applies(self, processes: Processes, number: int) -> None:
+        """A boundary at which they find another limit."""
+        if not processes.still and processes.applied < number:
+            processes.applied = number
+            self.look()
 
     def plan_life(self, processes: Processes) -> None:
         life = self.history.lives[processes.key]
@@ -333,7 +445,7 @@ class Agent:
         self.look()
 
     def load(self, processes: Processes) -> None:
-        processes.restored = processes.parked = True
+        processes.restored = processes.parked = processes.still = True
         self.look()
 
     def turned(self, processes: Processes, gpu_indices: list[int]) -> None:
@@ -348,12 +460,15 @@ class Agent:
 
     def boundary(self, processes: Processes, turn: int) -> None:
         if processes.turn == turn and not processes.told_to_end and (processes.parked or not processes.stopped):
-            processes.parked, processes.acknowledged_turn = True, turn
+            processes.parked, processes.still, processes.acknowledged_turn = True, True, turn
             processes.parked_at_s = self.agenda.now_s
             self.look()
 
     def goes_on(self, processes: Processes, turn: int) -> None:
         if processes.turn == turn and not processes.told_to_end:
+            if processes.still:
+                processes.still, processes.applied = False, processes.told.number
+                self.begins(processes)
             processes.parked, processes.acknowledged_turn = False, turn
             if processes.order.restores:
                 self.plan_life(processes)
@@ -361,7 +476,7 @@ class Agent:
 
     def signal(self, processes: Processes, number: int) -> None:
         if number == signal.SIGSTOP:
-            processes.stopped = True
+            processes.stopped = processes.still = True
         elif number == signal.SIGCONT:
             processes.stopped = False
         elif number == signal.SIGTERM:
@@ -378,17 +493,20 @@ class Agent:
             self.look()
 
 
-def by_the_agent(history: History) -> Said:
+def by_the_agent(history: History) -> Came:
     agenda = Agenda()
     agent = Agent(history, agenda)
     agenda.at(0.0, agent.join)
     for time_s, what, order in history.steps:
         agenda.at(time_s, agent.do, what, order)
-    polls = int(HORIZON_S / POLL_S)
-    for number in range(polls):
+    for number in range(int(history.end_s / POLL_S)):
         agenda.at(number * POLL_S + 0.0137, agent.look)
-    run(agenda)
-    return agent.said
+    run(agenda, history.end_s)
+    active = agent.active()
+    waits = {task.key: agent.admission.wait(task, active) for task in active if task.waits_for_gpus}
+    stuck = [f"{key}: {wait}" for key, wait in waits.items() if wait is None or wait.for_room]
+    stuck += [f"{task.key} has not come back" for task in active if task.yielding and task.stands_still]
+    return Came(agent.said, sorted(agent.began), [(task.key, task.status) for task in active], stuck)
 
 
 # The simulated node.
@@ -402,6 +520,7 @@ class World:
         self.said: Said = []
         self.node = Node(NODE, agenda, history.options, self, self.say)
         self.begun: set[Key] = set()
+        self.began: Began = []
         self.over: set[Key] = set()
 
     def say(self, node_id: str, number: int, event: Event, time_s: float) -> None:
@@ -441,11 +560,19 @@ class World:
             self.node.report(key, step, {"loss": 1.0})
 
     def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
-        if key not in self.begun:
+        if key in self.begun:
+            self.begins(key)
+        else:
             self.started(key, node_id)
+
+    def begins(self, key: Key) -> None:
+        told = self.node.allowance(key)
+        assert told is not None
+        self.began.append((self.agenda.now_s, key, tuple(told.limits), told.share_ratio))
 
     def started(self, key: Key, node_id: str) -> None:
         self.begun.add(key)
+        self.begins(key)
         life = self.history.lives[key]
         if life.lasts_s is not None:
             if life.ended.exit_code == 0:
@@ -457,18 +584,19 @@ class World:
             self.agenda.after(delay_s, self.report, key, float(step))
 
 
-def by_the_simulated_node(history: History) -> Said:
+def by_the_simulated_node(history: History) -> Came:
     agenda = Agenda()
     world = World(history, agenda)
     agenda.at(0.0, world.node.join)
     for time_s, what, order in history.steps:
         agenda.at(time_s, world.do, what, order)
-    run(agenda)
-    return world.said
+    run(agenda, history.end_s)
+    active = [task for task in world.node.tasks.values() if task.status is not Status.EXITED]
+    return Came(world.said, sorted(world.began), [(task.key, task.status) for task in active])
 
 
-def run(agenda: Agenda) -> None:
-    while agenda.next_s is not None and agenda.next_s < HORIZON_S:
+def run(agenda: Agenda, end_s: float) -> None:
+    while agenda.next_s is not None and agenda.next_s < end_s:
         agenda.do_next()
 
 
@@ -485,6 +613,8 @@ ENDS = st.sampled_from(
     ]
 )
 GPUS = st.sampled_from([[0], [1], [0, 1]])
+ROLES = st.sampled_from(["owner", "guest", "guest"])
+TEST = Reason(code="Test", message="")
 FAULTS = {"restart": "join", "cut": "catch up", "crash": "join", "leave": "join"}
 
 
@@ -508,6 +638,7 @@ def launches(draw: st.DrawFn, key: Key) -> LaunchTask:
         attempt=key[1],
         gpu_indices=gpus,
         restores=key[1] > 1,
+        role=draw(ROLES),
         packed_with=draw(st.lists(st.sampled_from(["a", "b"]), max_size=1)),
         time_limit_s=draw(st.sampled_from([None, None, None, 20])),
         virtual_ranks=draw(st.sampled_from([None, 8])),
@@ -518,15 +649,24 @@ def launches(draw: st.DrawFn, key: Key) -> LaunchTask:
 def later_orders(draw: st.DrawFn, key: Key) -> Order:
     about = {"node_id": "n1", "job_id": key[0], "attempt": key[1]}
     of_a_move = ["restore", "restore", "restore", "resume", "suspend", "stop"]
-    kind = draw(st.sampled_from(of_a_move if key[1] > 1 else ["suspend", "suspend", "resume", "resume", "stop"]))
+    of_a_guest = ["suspend", "suspend", "resume", "resume", "resume", "stop", "class", "share", "limit"]
+    kind = draw(st.sampled_from(of_a_move if key[1] > 1 else of_a_guest))
     if kind == "suspend":
         return SuspendTask(**about)
     if kind == "resume":
         partners = draw(st.lists(st.sampled_from(["a", "b"]), max_size=1))
-        return ResumeTask(**about, gpu_indices=draw(st.one_of(st.just([]), GPUS)), packed_with=partners)
+        gpus = draw(st.one_of(st.just([]), GPUS))
+        return ResumeTask(**about, gpu_indices=gpus, packed_with=partners, role=draw(ROLES))
+    if kind == "class":
+        return SetClass(**about, role=draw(ROLES))
+    if kind == "share":
+        return SetComputeShare(**about, share_ratio=draw(st.sampled_from([None, 0.0, 0.5])))
+    if kind == "limit":
+        limits = st.sampled_from([None, 0, NODE.memory_bytes // 2])
+        return SetMemoryLimit(**about, limit_bytes=draw(limits))
     if kind == "stop":
         grace_s = draw(st.sampled_from([0.0, 5.0, 10.0]))
-        return StopTask(**about, grace_s=grace_s, reason=Reason(code="Test", message=""))
+        return StopTask(**about, grace_s=grace_s, reason=TEST)
     source = StateSource(node_id="n2", address="n2", port=1, first_rank=0)
     return RestoreTask(**about, from_attempt=key[1] - 1, sources=[source])
 
@@ -565,6 +705,8 @@ def histories(draw: st.DrawFn) -> History:
         stop_delay_s=draw(st.sampled_from([0.0, 0.5, 7.0, 30.0])),
         suspend_delay_s=draw(LONG),
         resume_delay_s=draw(LONG),
+        limit_delay_s=draw(LONG),
+        parks=draw(st.booleans()),
         move_delay_s=draw(st.sampled_from([None, 0.0, 0.5, 7.0])),
     )
     return History(
@@ -575,4 +717,8 @@ def histories(draw: st.DrawFn) -> History:
 @given(histories())
 @searching(by_default=100, thorough=2000)
 def test_the_agent_and_the_simulated_node_report_the_same_facts(history: History):
-    assert by_the_simulated_node(history) == by_the_agent(history)
+    simulated, real = by_the_simulated_node(history), by_the_agent(history)
+    assert simulated.said == real.said
+    assert simulated.began == real.began
+    assert simulated.active == real.active
+    assert real.stuck == [], "a task waits for room that nobody has"

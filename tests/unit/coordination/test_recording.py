@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from libs.coordination.actions import SetLimit, SetShare
-from libs.coordination.gangs import Gang, applied, take, wrote
+from libs.coordination.gangs import Gang, applied, wrote
 from libs.coordination.recording import NotARecord, derive, head_line, step_line
 from libs.coordination.state import Coordination
 from libs.coordination.step import step
@@ -61,20 +60,9 @@ def test_a_line_that_was_cut_off_is_passed_over_and_another_one_is_named():
         list(derive([b'{"format":9,"state":{}}\n']))
 
 
-def test_a_gang_has_a_limit_per_gpu_and_the_smallest_share():
-    gang = Gang(gpus=[0, 1])
-    take(gang, 0, SetLimit(task="g.1", limit_bytes=5, change=1))
-    take(gang, 0, SetShare(task="g.1", share_ratio=0.3))
-    take(gang, 1, SetLimit(task="g.1", limit_bytes=None, change=1))
-    take(gang, 1, SetShare(task="g.1", share_ratio=0.1))
-    assert (gang.limits_in_order, gang.share_ratio) == ((5, None), 0.1)
-
-
 def test_processes_of_a_gang_apply_the_changes_of_all_gpus_under_one_number():
     gang = Gang(gpus=[0, 1])
-    take(gang, 0, SetLimit(task="g.1", limit_bytes=5, change=1))
-    wrote(gang, 7)
-    take(gang, 1, SetLimit(task="g.1", limit_bytes=6, change=4))
-    wrote(gang, 8)
+    wrote(gang, 7, {0: 1})
+    wrote(gang, 8, {0: 1, 1: 4})
     assert [applied(gang, 0, 6), applied(gang, 0, 7), applied(gang, 1, 7)] == [0, 1, 0]
     assert [applied(gang, 0, 9), applied(gang, 1, 9)] == [1, 4]

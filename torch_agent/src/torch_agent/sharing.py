@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from libs.contracts.placement import LaunchTask
+from libs.node.admission import share_alone
 from libs.node.task import GUEST, Status, Task, Want, task_key
 from torch_agent.folders import TaskFolder
 from torch_agent.harness.allowance import Allowance, Limits, smallest
@@ -71,7 +72,7 @@ class Sharing:
         create_control(pages)
         self._link(order.gpu_indices, pages)
         key = task_key(order.job_id, order.attempt)
-        _tell(pages, order.role, *self._given.get(key, ((), _share(order.role, order.compute_share_ratio))))
+        _tell(pages, order.role, *self._given.get(key, ((), share_alone(order.role, order.compute_share_ratio))))
 
     def keep(self, task: Task, folder: TaskFolder) -> None:
         """Tell the processes of a task that has begun what has changed for them, if anything has."""
@@ -99,7 +100,7 @@ class Sharing:
 
     def _given_to(self, task: Task, folder: TaskFolder) -> tuple[Limits, float]:
         """What coordination gives a task, else what holds without it; limits of an agent before this one stay."""
-        return self._given.get(task.key) or (self._left_to(task, folder), _share(task.role, task.share_bound))
+        return self._given.get(task.key) or (self._left_to(task, folder), share_alone(task.role, task.share_bound))
 
     def _left_to(self, task: Task, folder: TaskFolder) -> Limits:
         if task.key not in self._left:
@@ -202,7 +203,7 @@ class Sharing:
             return False
         there = [page for index in task.gpu_indices if (page := self._page(index)) is not None]
         has_owner = any(page.owner_pid for page in there)
-        _, share = self._given.get(task.key, ((), _share(task.role, task.share_bound)))
+        _, share = self._given.get(task.key, ((), share_alone(task.role, task.share_bound)))
         if not has_owner and share in (0.0, 1.0):
             return False
         if task.key not in self._paced and _gates_do_not(folder):
@@ -238,11 +239,6 @@ class Sharing:
         for place, index in enumerate(gpus):
             if index in self._pages:
                 os.link(self._paths[index], pages / f"{LINK}{place}")
-
-
-def _share(role: str, bound: float | None) -> float:
-    """What a task may use outside of gaps: nothing where no bound says anything else, and an owner all of it."""
-    return (bound or 0.0) if role == GUEST else 1.0
 
 
 def _tell(pages: Path, role: str, limits: Limits, share: float) -> int:

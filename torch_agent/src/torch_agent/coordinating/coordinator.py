@@ -168,7 +168,6 @@ class Coordinator:
         folder = tasks.folder(task)
         found = living(folder.pages)
         number, told = self._sharing.told(folder)
-        limits = [told.limit_at(place) for place in range(len(task.place))]
         what = measured(
             task,
             pages_on(task, index, found.pages, task.place),
@@ -179,7 +178,7 @@ class Coordinator:
             now_s=now_s(),
         )
         return self.admission.reading(
-            task, index, Told(number=number, limits=limits, share_ratio=told.share_ratio), **what
+            task, index, Told(number=number, limits=told.memory_limits, share_ratio=told.share_ratio), **what
         )
 
 
