@@ -506,7 +506,7 @@ def by_the_agent(history: History) -> Came:
     waits = {task.key: agent.admission.wait(task, active) for task in active if task.waits_for_gpus}
     stuck = [f"{key}: {wait}" for key, wait in waits.items() if wait is None or wait.for_room]
     stuck += [f"{task.key} has not come back" for task in active if task.yielding and task.stands_still]
-    return Came(agent.said, sorted(agent.began), [(task.key, task.status) for task in active], stuck)
+    return Came(agent.said, in_order(agent.began), [(task.key, task.status) for task in active], stuck)
 
 
 # The simulated node.
@@ -592,7 +592,12 @@ def by_the_simulated_node(history: History) -> Came:
         agenda.at(time_s, world.do, what, order)
     run(agenda, history.end_s)
     active = [task for task in world.node.tasks.values() if task.status is not Status.EXITED]
-    return Came(world.said, sorted(world.began), [(task.key, task.status) for task in active])
+    return Came(world.said, in_order(world.began), [(task.key, task.status) for task in active])
+
+
+def in_order(began: Began) -> Began:
+    """Tasks that begin at the same moment do so in any order."""
+    return sorted(began, key=lambda each: each[:2])
 
 
 def run(agenda: Agenda, end_s: float) -> None:
