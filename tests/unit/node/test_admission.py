@@ -224,3 +224,46 @@ def test_a_task_that_waits_has_a_cause_that_names_the_gpu_and_who_is_in_the_way(
     assert wait is not None and wait.for_room and wait.message == "no room yet on GPU 0 beside guest"
     node.look(12.0)
     assert node.admission.wait(owner, list(node.tasks.values())) is None
+
+
+def test_a_guest_that_has_room_on_one_of_its_gpus_alone_gives_it_to_an_owner_at_once():
+    node = Node()
+    first = node.come("first", "owner", 1)
+    node.look()
+    node.slow.add("first")
+    guest = node.come("guest", "guest", 0, 1)
+    node.look()
+    second = node.come("second", "owner", 0)
+    node.look()
+    assert [each.status for each in (first, guest, second)] == [Status.RUNNING, Status.ACCEPTED, Status.RUNNING]
+    node.slow.clear()
+    node.applied["first.1"] = node.told["first.1"][0]
+    node.look()
+    assert (guest.status, guest.want) == (Status.RUNNING, Want.RUN)
+
+
+def test_a_guest_that_comes_back_beside_an_owner_has_no_share_of_before():
+    node = Node()
+    node.come("guest", "guest", 0)
+    node.look()
+    assert node.told["guest.1"][1].share_ratio == 1.0
+    apply_order(node.tasks, SUSPEND_GUEST)
+    node.look()
+    node.come("owner", "owner", 0)
+    node.look()
+    apply_order(node.tasks, resume("guest", 0))
+    node.look()
+    assert node.tasks["guest.1"].status is Status.RUNNING
+    assert node.told["guest.1"][1].share_ratio == 0.0
+
+
+def test_limits_follow_the_gpus_of_a_guest_and_not_their_order():
+    node = Node()
+    node.come("owner", "owner", 1)
+    guest = node.come("guest", "guest", 0, 1)
+    node.look()
+    floor = int(DEFAULTS.floor_ratio * CAPACITY)
+    assert node.told["guest.1"][1].limits == (None, floor)
+    apply_order(node.tasks, resume("guest", 1, 0))
+    node.look()
+    assert (guest.gpu_indices, node.told["guest.1"][1].limits) == ([1, 0], (floor, None))
