@@ -27,10 +27,19 @@ class Gang(msgspec.Struct, kw_only=True):
     """Oldest first; the first one is applied, or was in force before."""
 
 
-def wrote(gang: Gang, number: int, changes: Mapping[int, int]) -> None:
-    """The processes can read these changes under this number: {GPU: number of its newest change}."""
-    if not gang.written or gang.written[-1].number != number:
-        gang.written.append(Written(number=number, changes=dict(changes)))
+def wrote(gang: Gang, number: int, changes: Mapping[int, int]) -> bool:
+    """The processes can read these changes under this number: {GPU: number of its newest change}.
+
+    Returns:
+        Whether that is news: the next reading may say that more is applied.
+    """
+    latest = Written(number=number, changes=dict(changes))
+    if gang.written and gang.written[-1] == latest:
+        return False
+    if gang.written and gang.written[-1].number == number:
+        gang.written.pop()  # what was written then says the newest changes as well
+    gang.written.append(latest)
+    return True
 
 
 def applied(gang: Gang, gpu: int, number: int) -> int:

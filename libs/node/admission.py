@@ -289,9 +289,9 @@ class Admission:
         share_ratio = min((occupant.share_ratio for occupant in occupants.values()), default=1.0)
         return Given(task=task, limits=tuple(limits.get(index) for index in task.place), share_ratio=share_ratio)
 
-    def wrote(self, task: Task, number: int) -> None:
-        """The task's processes can read what is given to it under this number."""
-        wrote(self._gangs[task.key], number, self._changes(task))
+    def wrote(self, task: Task, number: int) -> bool:
+        """The task's processes can read what is given to it under this number. Returns whether that is news."""
+        return wrote(self._gangs[task.key], number, self._changes(task))
 
     def end(self) -> list[int]:
         """End a look.

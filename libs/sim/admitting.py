@@ -109,7 +109,7 @@ class Admitting:
         numbers = {task.key: self._keep(task) for task in active if task.status is not Status.ACCEPTED}
         for each in given:
             if each.task.key in numbers:
-                admission.wrote(each.task, numbers[each.task.key])
+                acted |= admission.wrote(each.task, numbers[each.task.key])
         admission.end()
         self._given = {task.key: self._given[task.key] for task in active if task.key in self._given}
         next_s = admission.next_s(now_s)

@@ -299,7 +299,7 @@ class Agent:
         numbers = {task.key: self.keep(task) for task in active if task.status is not Status.ACCEPTED}
         for each in given_now:
             if each.task.key in numbers:
-                self.admission.wrote(each.task, numbers[each.task.key])
+                follows |= self.admission.wrote(each.task, numbers[each.task.key])
         self.admission.end()
         return follows or before != [(each.told, each.applied) for each in self.processes.values()]
 

@@ -32,7 +32,7 @@ def said(*steps: tuple[float, object], source: Answer = Answer.HERE, **options: 
         lives={("a", 1): FOREVER, ("a", 2): FOREVER},
         source=((0.0, source),),
     )
-    return by_the_simulated_node(history)
+    return by_the_simulated_node(history).said
 
 
 def test_a_boundary_that_does_not_come_is_not_waited_for():
