@@ -71,21 +71,7 @@ class Admitting:
         return [key for key, each in self._processes.items() if each.is_limited and key not in self._given]
 
     def _is_news(self, active: Sequence[Task], now_s: float) -> bool:
-        seen = [
-            (
-                task.key,
-                task.role,
-                task.status,
-                task.want,
-                task.place,
-                task.has_begun,
-                task.yielding,
-                task.memory_bound,
-                task.launched,
-            )
-            + ((each.told.number, each.applied) if (each := self._processes.get(task.key)) is not None else ())
-            for task in active
-        ]
+        seen = [(*_news_of(task), *_news_of_processes(self._processes.get(task.key))) for task in active]
         if seen == self._seen and (self.next_s is None or now_s < self.next_s):
             return False
         self._seen = seen
@@ -136,3 +122,23 @@ class Admitting:
 
 def _told_first(limits: Sequence[int | None], share_ratio: float) -> Told:
     return Told(number=1, limits=limits, share_ratio=share_ratio)
+
+
+def _news_of(task: Task) -> tuple[object, ...]:
+    """All of a task that coordination goes by."""
+    bounds = task.memory_bound, task.share_bound
+    return (
+        task.key,
+        task.role,
+        task.status,
+        task.want,
+        task.place,
+        task.launched,
+        task.has_begun,
+        task.yielding,
+        *bounds,
+    )
+
+
+def _news_of_processes(processes: Processes | None) -> tuple[object, ...]:
+    return () if processes is None else (processes.told.number, processes.applied, processes.is_parked)
