@@ -127,7 +127,11 @@ class Admission:
         self._gangs: dict[str, Gang] = {}
         """{task key: what its processes were told}."""
         self._there: list[Task] = []
+        """Of the look that was begun last: the tasks that are there,"""
+        self._here: dict[int, list[Task]] = {}
+        """by their GPUs,"""
         self._coordinated: set[int] = set()
+        """and the GPUs that have something to coordinate."""
 
     def wait(self, task: Task, active: Sequence[Task]) -> Wait | None:
         """Why a task may not begin, or go on, at its place yet; None: it may.
@@ -163,6 +167,10 @@ class Admission:
             The GPUs that have something to coordinate, or had it before, ascending.
         """
         there = self._there = [task for task in active if task.is_there]
+        self._here = {}
+        for task in there:
+            for index in task.place:
+                self._here.setdefault(index, []).append(task)
         keys = {task.key for task in there}
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in keys}
         coordinated = [task for task in there if _is_bounded(task) or task.key in left]
@@ -171,7 +179,7 @@ class Admission:
 
     def here(self, index: int) -> list[Task]:
         """The tasks that use a GPU, or are to use it as soon as they may."""
-        return [task for task in self._there if index in task.place]
+        return self._here.get(index, [])
 
     def state(self, index: int) -> Coordination:
         """What is remembered of a GPU before the next step."""
@@ -278,9 +286,10 @@ class Admission:
         gang = self._gangs.get(task.key)
         return gang is not None and gang.paced
 
-    def given(self) -> list[Given]:
-        """What is to be told after the steps; telling it again is harmless."""
-        return [self._given_to(task) for task in self._there if task.key in self._gangs]
+    def given(self, gpus: Collection[int]) -> list[Given]:
+        """What is to be told after the steps of these GPUs; telling it again is harmless."""
+        there = [task for task in self._there if task.key in self._gangs]
+        return [self._given_to(task) for task in there if any(index in gpus for index in task.place)]
 
     def _given_to(self, task: Task) -> Given:
         """Of each of its GPUs the limit, and the smallest of their shares."""
@@ -311,10 +320,9 @@ class Admission:
         self._gangs = {key: gang for key, gang in self._gangs.items() if key in kept}
         return ended
 
-    def next_s(self, now_s: float) -> float | None:
-        """When the passing of time alone may let a task in, or have one leave; None: never. After a look."""
-        moments = [next_s(state, now_s) for state in self._states.values()]
-        return min((moment for moment in moments if moment is not None), default=None)
+    def next_s(self, index: int, now_s: float) -> float | None:
+        """When time alone may let a task in to a GPU, or have one leave; None: never. After its step."""
+        return next_s(self.state(index), now_s)
 
     @property
     def rests(self) -> bool:

@@ -34,10 +34,17 @@ class Admitting:
         self._admission = Admission()
         self._given: dict[str, Told] = {}
         """{task key: what this agent gives the task}."""
-        self._seen: object = None
-        """By the last look, which asked for nothing."""
-        self.next_s: float | None = None
+        self._before: dict[str, tuple[object, ...]] = {}
+        """What the last look saw of all tasks."""
+        self._seen: dict[int, object] = {}
+        """{GPU: what the last look at it saw, which asked for nothing}."""
+        self._due: dict[int, float | None] = {}
+        """{GPU that is looked at: when the passing of time alone calls for a look; None: never}."""
+
+    @property
+    def next_s(self) -> float | None:
         """When the passing of time alone calls for a look; None: never."""
+        return min((due_s for due_s in self._due.values() if due_s is not None), default=None)
 
     def wait(self, task: Task, active: Sequence[Task]) -> Wait | None:
         """Why a task may not begin, or go on, yet."""
@@ -48,61 +55,74 @@ class Admitting:
         share_ratio = share_alone(task.role, task.share_bound)
         return self._given.get(task.key) or _told_first((), share_ratio)
 
-    def look(self, active: Sequence[Task], now_s: float) -> list[Task]:
+    def look(self, tasks: Mapping[str, Task], now_s: float) -> list[Task]:
         """Look until nothing more is asked for.
 
         Args:
-            active: the node's tasks that have not ended, in the order of their launch orders.
+            tasks: {key: task} of those that have not ended, in the order of their launch orders.
             now_s: the virtual time.
 
         Returns:
             Tasks of which something else is wanted now.
         """
+        if self._news(tasks) == self._before and not self._is_due(now_s):
+            return []
+        active, changed, goes_on = list(tasks.values()), list[Task](), True
         shared = any(task.role == GUEST or task.memory_bound is not None for task in active)
         if not (shared or self._given or self._left()) and self._admission.rests:
             return []
-        changed: list[Task] = []
-        while self._is_news(active, now_s):
-            changed += self._look(active, now_s)
+        while goes_on:
+            self._before = self._news(tasks)
+            gpus = self._steps(active, now_s, changed)
+            changed += self._admission.come_back()
+            self._tell(tasks, gpus)
+            for index in self._admission.end():
+                self._due.pop(index, None)
+                self._seen.pop(index, None)
+            goes_on = bool(gpus)
         return changed
+
+    def _news(self, tasks: Mapping[str, Task]) -> dict[str, tuple[object, ...]]:
+        """{task key: all of it that coordination goes by}."""
+        return {key: (*_news_of(task), *_news_of_processes(self._processes.get(key))) for key, task in tasks.items()}
+
+    def _is_due(self, now_s: float) -> bool:
+        return any(due_s is not None and due_s <= now_s for due_s in self._due.values())
 
     def _left(self) -> list[str]:
         """Keys of the tasks that an agent before this one has left with a limit."""
         return [key for key, each in self._processes.items() if each.is_limited and key not in self._given]
 
-    def _is_news(self, active: Sequence[Task], now_s: float) -> bool:
-        seen = [(*_news_of(task), *_news_of_processes(self._processes.get(task.key))) for task in active]
-        if seen == self._seen and (self.next_s is None or now_s < self.next_s):
-            return False
-        self._seen = seen
-        return True
-
-    def _look(self, active: Sequence[Task], now_s: float) -> list[Task]:
-        admission, changed, acted = self._admission, list[Task](), False
+    def _steps(self, active: Sequence[Task], now_s: float, changed: list[Task]) -> list[int]:
+        """A step of each GPU of which there is news: of others it would ask for nothing. Returns these GPUs."""
+        admission, stepped = self._admission, list[int]()
         for index in admission.begin(active, self._left()):
+            here, due_s = admission.here(index), self._due.get(index)
+            seen = [(key := task.key, *self._before[key]) for task in here]
+            if seen == self._seen.get(index) and (due_s is None or now_s < due_s):
+                continue
             readings = Readings(
                 node_id=self._server.node_id,
                 index=index,
                 capacity_bytes=self._server.memory_bytes,
-                tasks=[self._reading(task, index) for task in admission.here(index)],
+                tasks=[self._reading(task, index) for task in here],
             )
             looked = admission.step(index, readings, now_s)
             changed += looked.changed
-            acted = acted or bool(looked.step.actions)
-        changed += admission.come_back()
-        given = admission.given()
+            stepped.append(index)
+            self._seen[index] = None if looked.step.actions else seen
+            next_s = admission.next_s(index, now_s)
+            self._due[index] = None if next_s is None else max(next_s, now_s + MOMENT_S)
+        return stepped
+
+    def _tell(self, tasks: Mapping[str, Task], stepped: Sequence[int]) -> None:
+        given = self._admission.given(stepped)
         self._given |= {each.task.key: _told_first(each.limits, each.share_ratio) for each in given}
-        numbers = {task.key: self._keep(task) for task in active if task.status is not Status.ACCEPTED}
+        self._given = {key: each for key, each in self._given.items() if key in tasks}
+        numbers = {key: self._keep(key, task) for key, task in tasks.items() if task.status is not Status.ACCEPTED}
         for each in given:
-            if each.task.key in numbers:
-                acted |= admission.wrote(each.task, numbers[each.task.key])
-        admission.end()
-        self._given = {task.key: self._given[task.key] for task in active if task.key in self._given}
-        next_s = admission.next_s(now_s)
-        self.next_s = None if next_s is None else max(next_s, now_s + MOMENT_S)
-        if acted:
-            self._seen = None
-        return changed
+            if each.task.key in numbers and self._admission.wrote(each.task, numbers[each.task.key]):
+                self._seen |= dict.fromkeys(each.task.place)
 
     def _reading(self, task: Task, index: int) -> TaskReading:
         processes = self._processes.get(task.key)
@@ -111,10 +131,10 @@ class Admitting:
         told = processes.told
         return self._admission.reading(task, index, told, applied_number=processes.applied, parked=processes.is_parked)
 
-    def _keep(self, task: Task) -> int:
+    def _keep(self, key: str, task: Task) -> int:
         """Have a task that has begun keep to what it is given. Returns the number of the change that says it."""
-        processes = self._processes[task.key]
-        given = self._given.get(task.key)
+        processes = self._processes[key]
+        given = self._given.get(key)
         limits = processes.told.limits if given is None else given.limits
         share_ratio = share_alone(task.role, task.share_bound) if given is None else given.share_ratio
         return processes.tell(limits, share_ratio)

@@ -404,7 +404,7 @@ class Node:
         if self._admitting is None or self._lease_over:
             return
         before_s = self._admitting.next_s
-        for task in self._admitting.look(list(self.tasks.values()), self._agenda.now_s):
+        for task in self._admitting.look(self.tasks, self._agenda.now_s):
             self._news[task.key] = None
         due_s = self._admitting.next_s
         if due_s is not None and due_s != before_s:

@@ -53,8 +53,8 @@ CALM_S = 200.0
 """After the last step of a history: whatever is under way ends, and guests come back to an owner that has settled."""
 Said = list[tuple[float, Event]]
 """What came to the log, and when."""
-Began = list[tuple[float, Key, tuple[int | None, ...], float]]
-"""(When, task, limits, share): what processes were given when they began, or went on."""
+Allowed = list[tuple[float, Key, tuple[int | None, ...], float]]
+"""(When, task, limits, share): what processes that do not stand still were told that they may have of their GPUs."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Came:
     """What has come of a history."""
 
     said: Said
-    began: Began
+    allowed: Allowed
     active: list[tuple[str, Status]]
     """The tasks that have not ended."""
     stuck: list[str] = field(default_factory=list)
@@ -149,7 +149,6 @@ class Agent:
         self.journal: list[Event] = []
         self.orders: list[Order] = []
         self.said: Said = []
-        self.began: Began = []
         self.wakes: set[float] = set()
         self.admission = Admission()
         self.given: dict[str, Told] = {}
@@ -231,6 +230,10 @@ class Agent:
             self.said += [(self.agenda.now_s, fact) for fact in self.journal]
             self.journal.clear()
 
+    def told(self) -> dict[Key, Told]:
+        going = [self.processes[task.key] for task in self.active() if task.has_begun]
+        return {each.key: each.told for each in going}
+
     # Its loop.
 
     def active(self) -> list[Task]:
@@ -271,13 +274,13 @@ class Agent:
         goes_on = True
         while goes_on:
             goes_on = self.step_of_coordination()
-        self.wake(self.admission.next_s(self.agenda.now_s))
 
     def step_of_coordination(self) -> bool:
         active, follows = self.active(), False
         before = [(each.told, each.applied) for each in self.processes.values()]
         left = [key for key, each in self.processes.items() if any(each.told.limits) and key not in self.given]
-        for index in self.admission.begin(active, left):
+        gpus = self.admission.begin(active, left)
+        for index in gpus:
             here = self.admission.here(index)
             shown = [
                 self.admission.reading(
@@ -292,8 +295,9 @@ class Agent:
             ]
             readings = Readings(node_id="n1", index=index, capacity_bytes=NODE.memory_bytes, tasks=shown)
             follows |= bool(self.admission.step(index, readings, self.agenda.now_s).step.actions)
+            self.wake(self.admission.next_s(index, self.agenda.now_s))
         follows |= bool(self.admission.come_back())
-        given_now = self.admission.given()
+        given_now = self.admission.given(gpus)
         for each in given_now:
             self.given[each.task.key] = Told(number=1, limits=each.limits, share_ratio=each.share_ratio)
         numbers = {task.key: self.keep(task) for task in active if task.status is not Status.ACCEPTED}
@@ -413,16 +417,11 @@ class Agent:
         processes.started = True
         limit_s = processes.order.time_limit_s
         if not processes.order.restores:
-            self.begins(processes)
             self.plan_life(processes)
         self.look()
         if limit_s is not None:
             over = Ended(exit_code=None, signal=9, outcome="time_limit")
             self.after(limit_s, processes, self.end, processes, over)
-
-    def begins(self, processes: Processes) -> None:
-        told = processes.told
-        self.began.append((self.agenda.now_s, processes.key, tuple(told.limits), told.share_ratio))
 
     def applies(self, processes: Processes, number: int) -> None:
         """A boundary at which they find another limit."""
@@ -468,7 +467,6 @@ class Agent:
         if processes.turn == turn and not processes.told_to_end:
             if processes.still:
                 processes.still, processes.applied = False, processes.told.number
-                self.begins(processes)
             processes.parked, processes.acknowledged_turn = False, turn
             if processes.order.restores:
                 self.plan_life(processes)
@@ -501,12 +499,12 @@ def by_the_agent(history: History) -> Came:
         agenda.at(time_s, agent.do, what, order)
     for number in range(int(history.end_s / POLL_S)):
         agenda.at(number * POLL_S + 0.0137, agent.look)
-    run(agenda, history.end_s)
+    allowed = run(agenda, history.end_s, agent.told)
     active = agent.active()
     waits = {task.key: agent.admission.wait(task, active) for task in active if task.waits_for_gpus}
     stuck = [f"{key}: {wait}" for key, wait in waits.items() if wait is None or wait.for_room]
     stuck += [f"{task.key} has not come back" for task in active if task.yielding and task.stands_still]
-    return Came(agent.said, in_order(agent.began), [(task.key, task.status) for task in active], stuck)
+    return Came(agent.said, allowed, [(task.key, task.status) for task in active], stuck)
 
 
 # The simulated node.
@@ -520,7 +518,6 @@ class World:
         self.said: Said = []
         self.node = Node(NODE, agenda, history.options, self, self.say)
         self.begun: set[Key] = set()
-        self.began: Began = []
         self.over: set[Key] = set()
 
     def say(self, node_id: str, number: int, event: Event, time_s: float) -> None:
@@ -533,6 +530,11 @@ class World:
         else:
             steps = {"restart": node.agent_dies, "cut": node.cut_off, "crash": node.crash, "leave": node.leave}
             {**steps, "join": node.join, "catch up": node.catch_up}[what]()
+
+    def told(self) -> dict[Key, Told]:
+        going = [task.order for task in self.node.tasks.values() if task.has_begun]
+        found = {(order.job_id, order.attempt): self.node.allowance((order.job_id, order.attempt)) for order in going}
+        return {key: each for key, each in found.items() if each is not None}
 
     def launched(self, order: LaunchTask) -> None: ...
     def withdrawn(self, key: Key, node_id: str) -> None: ...
@@ -560,19 +562,11 @@ class World:
             self.node.report(key, step, {"loss": 1.0})
 
     def resumed(self, key: Key, node_id: str, gpu_indices: list[int]) -> None:
-        if key in self.begun:
-            self.begins(key)
-        else:
+        if key not in self.begun:
             self.started(key, node_id)
-
-    def begins(self, key: Key) -> None:
-        told = self.node.allowance(key)
-        assert told is not None
-        self.began.append((self.agenda.now_s, key, tuple(told.limits), told.share_ratio))
 
     def started(self, key: Key, node_id: str) -> None:
         self.begun.add(key)
-        self.begins(key)
         life = self.history.lives[key]
         if life.lasts_s is not None:
             if life.ended.exit_code == 0:
@@ -590,19 +584,25 @@ def by_the_simulated_node(history: History) -> Came:
     agenda.at(0.0, world.node.join)
     for time_s, what, order in history.steps:
         agenda.at(time_s, world.do, what, order)
-    run(agenda, history.end_s)
+    allowed = run(agenda, history.end_s, world.told)
     active = [task for task in world.node.tasks.values() if task.status is not Status.EXITED]
-    return Came(world.said, in_order(world.began), [(task.key, task.status) for task in active])
+    return Came(world.said, allowed, [(task.key, task.status) for task in active])
 
 
-def in_order(began: Began) -> Began:
-    """Tasks that begin at the same moment do so in any order."""
-    return sorted(began, key=lambda each: each[:2])
-
-
-def run(agenda: Agenda, end_s: float) -> None:
+def run(agenda: Agenda, end_s: float, told: Callable[[], dict[Key, Told]]) -> Allowed:
+    """Until then; of what is told at one moment the last word counts."""
+    before: dict[Key, Told] = {}
+    allowed: Allowed = []
     while agenda.next_s is not None and agenda.next_s < end_s:
         agenda.do_next()
+        if agenda.next_s == agenda.now_s:
+            continue
+        found = told()
+        for key, each in sorted(found.items()):
+            if key not in before or (before[key].limits, before[key].share_ratio) != (each.limits, each.share_ratio):
+                allowed.append((agenda.now_s, key, tuple(each.limits), each.share_ratio))
+        before |= found
+    return allowed
 
 
 # Histories.
@@ -724,6 +724,6 @@ def histories(draw: st.DrawFn) -> History:
 def test_the_agent_and_the_simulated_node_report_the_same_facts(history: History):
     simulated, real = by_the_simulated_node(history), by_the_agent(history)
     assert simulated.said == real.said
-    assert simulated.began == real.began
+    assert simulated.allowed == real.allowed
     assert simulated.active == real.active
     assert real.stuck == [], "a task waits for room that nobody has"

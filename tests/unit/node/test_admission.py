@@ -97,13 +97,14 @@ class Node:
         """Looks, and processes that begin, stand still and go on as they may."""
         for _ in range(round(for_s * 10)):
             active = [task for task in self.tasks.values() if task.status is not Status.EXITED]
-            for index in self.admission.begin(active):
+            gpus = self.admission.begin(active)
+            for index in gpus:
                 tasks = [self._reading(task, index) for task in self.admission.here(index)]
                 self.admission.step(
                     index, Readings(node_id="n1", index=index, capacity_bytes=CAPACITY, tasks=tasks), self.now_s
                 )
             self.admission.come_back()
-            for given in self.admission.given():
+            for given in self.admission.given(gpus):
                 self._tell(given)
             self.admission.end()
             for task in active:

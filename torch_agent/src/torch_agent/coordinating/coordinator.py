@@ -111,11 +111,12 @@ class Coordinator:
         """One step of each GPU that has something to coordinate, or had it before. Returns whether there is any."""
         active, admission = tasks.active(), self.admission
         left = [task.key for task in active if self._sharing.is_left_limited(task, tasks.folder(task))]
-        for index in admission.begin(active, left):
+        gpus = admission.begin(active, left)
+        for index in gpus:
             self._look_at(tasks, index, now_s)
         for task in admission.come_back():
             tasks.changed(task)
-        for given in admission.given():
+        for given in admission.given(gpus):
             number = self._sharing.give(given.task, tasks.folder(given.task), given.limits, given.share_ratio)
             if number is not None:
                 admission.wrote(given.task, number)
