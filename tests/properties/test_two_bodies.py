@@ -589,18 +589,22 @@ def by_the_simulated_node(history: History) -> Came:
     return Came(world.said, allowed, [(task.key, task.status) for task in active])
 
 
+def meaning(told: Told) -> tuple[tuple[int | None, ...], float]:
+    """Limits and share; to have no limit is the same whether or not that was said."""
+    limits = tuple(told.limits)
+    return (limits if any(limit is not None for limit in limits) else (), told.share_ratio)
+
+
 def run(agenda: Agenda, end_s: float, told: Callable[[], dict[Key, Told]]) -> Allowed:
     """Until then; of what is told at one moment the last word counts."""
-    before: dict[Key, Told] = {}
+    before: dict[Key, tuple[tuple[int | None, ...], float]] = {}
     allowed: Allowed = []
     while agenda.next_s is not None and agenda.next_s < end_s:
         agenda.do_next()
         if agenda.next_s == agenda.now_s:
             continue
-        found = told()
-        for key, each in sorted(found.items()):
-            if key not in before or (before[key].limits, before[key].share_ratio) != (each.limits, each.share_ratio):
-                allowed.append((agenda.now_s, key, tuple(each.limits), each.share_ratio))
+        found = {key: meaning(each) for key, each in sorted(told().items())}
+        allowed += [(agenda.now_s, key, *each) for key, each in found.items() if before.get(key) != each]
         before |= found
     return allowed
 
