@@ -305,10 +305,11 @@ class Node:
         self._agenda.at(again, self._if_silent, self._silence, action)
 
     def _renew_lease(self) -> None:
+        if self._lease_over:
+            self._agenda.after(0.0, self._look)
         self._lease_over = self._lease_ended = False
         for processes in list(self._processes.values()):
             processes.release()
-        self._look()
 
     def _falls_silent(self) -> None:
         """No further heartbeat is acknowledged."""
