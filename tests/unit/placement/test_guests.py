@@ -368,6 +368,19 @@ class TestSwitching:
                 case.policy(policy, guests)
         assert case.suspended == [] and case.decided(JobPreempted) == [] and len(case.placed) == 2
 
+    @pytest.mark.parametrize("policy", ["strict_fifo", "antman", "max_min_fairness"])
+    def test_what_was_kept_for_a_gang_while_there_were_no_guests_is_released_when_it_starts_as_one(self, policy: str):
+        case = GuestsCase("backfill", guests="none", n1=2)
+        case.submit("owner")
+        case.start("owner")
+        case.guest("gang", 2)
+        while not case.decided(GangReserved):
+            case.wake()
+        said = case.policy(policy)
+        assert "gang" in {event.job_id for event in said if isinstance(event, JobPlaced)}
+        assert [event.job_id for event in case.decided(GangReleased)] == ["gang"]
+        assert not case.replica.state.reservations
+
     def test_without_guests_an_opportunistic_job_stands_behind_all_others_and_owns_its_gpus(self):
         case = GuestsCase("backfill", guests="none", n1=1)
         case.submit("first")

@@ -24,6 +24,7 @@ from services.placement.core.lifecycle import waiting
 from services.placement.core.lifecycle.orders import beside
 from services.placement.core.lifecycle.placing import told
 from services.placement.core.lifecycle.plan import Plan
+from services.placement.core.lifecycle.reservations import released
 from services.placement.core.lifecycle.suspending.deciding import resumed, slice_of
 from services.placement.core.lifecycle.suspending.domains import domain_of, takes_part
 from services.placement.core.lifecycle.suspending.yielding import next_limit_s, too_slow
@@ -70,7 +71,12 @@ def _seated(cell: Cell, now_s: float) -> Plan:
             continue
         choice = seats.return_of(job) if job.suspended else seats.choice(job)
         if choice is not None:
-            yield _goes_on(cell, job, choice, now_s) if job.suspended else _placed(cell, job, choice, seats)
+            if job.suspended:
+                yield _goes_on(cell, job, choice, now_s)
+                continue
+            # First: GPUs may be kept for it from a time without guests, or before its class was another.
+            yield from released(cell, job.job_id, Reason(code="Placed", message="the gang starts as a guest"))
+            yield _placed(cell, job, choice, seats)
             continue
         cause = _cause(cell, job)
         if not job.suspended:
