@@ -52,3 +52,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of 16 MiB, in memory."""
     with disk(tmp_path / "small", 16 << 20) as folder:
         yield folder
+
+
+@pytest.fixture
+def dated_by_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every log has taken each record when its source made it: for what a test has put on it in a moment."""
+    from libs.bus import codec
+    from libs.testing.forgetful import dated
+
+    read = codec.envelope
+    monkeypatch.setattr(codec, "envelope", lambda message: read(dated(message)))

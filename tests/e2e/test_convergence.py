@@ -128,10 +128,11 @@ def check_what_is_kept(cell: Cell, said: list[Envelope], job_id: str) -> None:
     curve = losses_of(said, job_id)
     [fact] = [e.event for e in said if isinstance(e.event, JobConverged) and e.event.job_id == job_id]
     assert curve[-1][0] <= fact.epoch + 1, "stopped within an epoch"
-    [folder] = cell.plan.state_dir.glob(f"**/checkpoints/{job_id}/best")
-    kept = json.loads((folder / "loss.json").read_text())
+    [note] = cell.plan.state_dir.glob(f"**/checkpoints/{job_id}/best/attempt-1/job-*/loss.json")
+    kept = json.loads(note.read_text())
     assert kept["loss"] == pytest.approx(min(loss for _, loss, _ in curve))
-    state = torch.load(folder / f"job-{kept['batches_done']}" / "rank-0", weights_only=False)
+    assert note.parent.name == f"job-{kept['batches_done']}"
+    state = torch.load(note.with_name("rank-0"), weights_only=False)
     assert state["position"]["batches_done"] == kept["batches_done"]
     [epoch] = {epoch for epoch, loss, _ in curve if loss == min(each for _, each, _ in curve)}
     assert state["position"]["epochs_done"] == epoch

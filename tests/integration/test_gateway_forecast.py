@@ -27,6 +27,8 @@ from services.gateway.adapters.past_store import PastStore
 from tests.integration.gateway_cell import CONTROL, LONGEST_WAIT_S, Cell, eventually, memory_bus, running_cell
 from tests.unit.forecast.crowded_cell import stopped_at
 
+pytestmark = pytest.mark.usefixtures("dated_by_sources")
+
 
 async def foreseen(cell: Cell, job_id: str) -> dict[str, Any]:
     """The answer, as soon as the states are read."""

@@ -32,6 +32,8 @@ JOBS = [f"j{number}" for number in range(6)]
 RULES = Rules(window_s=2.0, grace_s=1.0)
 Window = tuple[str, bytes]
 
+pytestmark = pytest.mark.usefixtures("dated_by_sources")
+
 
 @pytest.fixture
 def cell() -> str:

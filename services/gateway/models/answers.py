@@ -745,6 +745,7 @@ ANSWERS: tuple[type[Answer], ...] = (
     JobList,
     Job,
     JobMetrics,
+    LogClock,
     LogLines,
     NodeList,
     Policy,

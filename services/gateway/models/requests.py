@@ -216,6 +216,7 @@ class SettingRequest(Strict):
 
 __all__ = [
     "CancelRequest",
+    "ClockRepairRequest",
     "DrainRequest",
     "GroupPatch",
     "JobPatch",
