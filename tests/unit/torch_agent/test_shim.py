@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from torch_agent.folders import SHIM, TaskFolder
+from torch_agent.processes import began
 from torch_agent.records import Exit, Shim, read_record
 from torch_agent.room import allocate
 
@@ -232,3 +233,16 @@ def test_a_record_that_names_a_group_of_others_has_nothing_killed(tmp_path: Path
     assert folder.cgroup is None
     folder.signal_ranks(9)
     assert (foreign / "cgroup.kill").read_text() == ""
+
+
+def test_a_group_that_has_the_number_of_a_rank_by_now_hears_nothing(tmp_path: Path):
+    folder = TaskFolder(tmp_path / "n1" / "tasks" / "j.1")
+    folder.path.mkdir(parents=True)
+    parent = subprocess.Popen(["sleep", "977"])
+    stranger = subprocess.Popen(["sleep", "977"], process_group=0)
+    record = {"version": 2, "pid": parent.pid, "ranks": {"0": stranger.pid}, "began": began(parent.pid)}
+    (folder.path / "shim.json").write_text(json.dumps(record))
+    folder.signal_ranks(signal.SIGTERM)
+    stranger.send_signal(signal.SIGPROF)  # of two that wait, SIGTERM would come first
+    parent.kill()
+    assert (stranger.wait(), parent.wait()) == (-signal.SIGPROF, -signal.SIGKILL)

@@ -29,7 +29,7 @@ from torch_agent.harness.versions import Unreadable
 from torch_agent.listing import listed
 from torch_agent.membership import Membership, remove_shared_files
 from torch_agent.once import warn_once
-from torch_agent.processes import Table, found_by, lives
+from torch_agent.processes import Table, found_by, group_of, lives
 from torch_agent.records import Exit, Fenced, Fetched, MemoryExceeded, R, Shim, read_record
 from torch_agent.room import allocate
 from torch_agent.shim import HELD, HELD_NAME, ROOMS, SUSPENDED, VERSION
@@ -231,7 +231,8 @@ class TaskFolder:
         task = self._membership(shim)
         for number in numbers:
             if number == signal.SIGTERM:
-                _signal(shim.ranks, number)
+                living = {group_of(pid) for pid in task.pids()}  # others may have the numbers of those that have ended
+                _signal([rank for rank in shim.ranks if rank in living], number)
             elif refused := task.tell(number):
                 warn_once(f"{self.path.name}: processes {sorted(refused)} of another user do not take signals")
 
