@@ -5,23 +5,23 @@ A check that has never failed shows nothing.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from libs.contracts.envelope import Envelope
 from libs.kernel.replica import Replica
+from libs.node.admission import Admission
+from libs.node.task import Task
 from libs.testing.builders import Scenario
+from libs.testing.thorough import THOROUGH
 from tests.properties.campaign import BATCH, histories
 from tests.properties.test_whole_system import live_through
 
 MOST = 500
 """Histories within which each is found."""
-ADMISSION = "libs.node.admission"
 
 
 def found(check: Callable[[Scenario], object] = live_through) -> str:
@@ -53,10 +53,10 @@ def test_timers_by_the_clocks_of_sources(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(find_spec(ADMISSION) is None, reason="simulated nodes do not admit guests to GPUs yet")
+@pytest.mark.skipif(not THOROUGH, reason="looks through hundreds of histories: minutes")
 def test_admission_by_the_gpu_that_a_task_has_left(monkeypatch: pytest.MonkeyPatch):
-    def here(admission: Any, index: int) -> list[Any]:
-        return [task for task in admission._there if index in task.place and index in task.gpu_indices]
+    def here(admission: Admission, index: int) -> list[Task]:
+        return [task for task in admission._here.get(index, []) if index in task.gpu_indices]
 
-    monkeypatch.setattr(importlib.import_module(ADMISSION).Admission, "here", here)
+    monkeypatch.setattr(Admission, "here", here)
     assert "have not ended" in found()

@@ -139,6 +139,7 @@ def test_volcano_1295_what_can_never_fit_is_rejected_at_once(spec: Spec):
     assert simulation.outcomes["a"].finish_s == 5.0
 
 
+@pytest.mark.usefixtures("dated_by_sources")
 def test_ray_44218_the_history_is_there_after_a_restart(tmp_path: Path):
     """The log of a cell that is gone is opened by a new process: states, stories and accounts are all there."""
     simulation = busy_cell().run(SERVICES)

@@ -36,7 +36,7 @@ def test_a_file_of_an_agent_with_other_rules_is_named_and_passed_over(tmp_path: 
     older.write_bytes(b'{"format":1,"state":{}}\n')
     result = replayed(tmp_path)
     assert (result.exit_code, result.stdout) == (0, "1 step of n1:0 in 1 file, 0 differences\n")
-    assert result.stderr == f"{older}: passed over: line 1: a record of format 1; expected 3\n"
+    assert result.stderr == f"{older}: passed over: line 1: a record of format 1; expected 4\n"
 
 
 def test_what_is_no_record_is_an_error(tmp_path: Path):

@@ -236,7 +236,7 @@ def test_a_grid_that_cannot_be_understood(change: dict[str, Any], sentence: str)
 
 def test_a_file_that_is_no_grid(tmp_path: Path):
     (tmp_path / "g.yaml").write_text("a: [1")
-    with pytest.raises(BadInput, match="no YAML"):
+    with pytest.raises(BadInput, match="expected YAML of"):
         read_grid(tmp_path / "g.yaml")
     with pytest.raises(BadInput, match="expected an object"):
         parse_grid([], "g")
