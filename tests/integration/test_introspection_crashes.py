@@ -108,6 +108,7 @@ async def windows_with(crash_at: int | None) -> tuple[Windows, Faults]:
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("dated_by_sources")
 async def test_no_crash_loses_or_alters_a_window():
     undisturbed, faults = await windows_with(None)
     assert sum(window.minibatches for window in undisturbed.values()) == len(JOBS) * SECONDS * 5

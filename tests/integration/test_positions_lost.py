@@ -10,7 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from libs.bus import codec
 from libs.bus.connect import connect
@@ -41,6 +44,7 @@ from services.introspection.core.watching import WATCH
 from services.introspection.core.windows import Rules, envelope
 
 pytest_plugins = ("libs.testing.kafka",)
+pytestmark = pytest.mark.usefixtures("dated_by_sources")
 
 RULES = Rules(window_s=2.0, grace_s=1.0)
 HOUR_S = 3600.0
@@ -164,8 +168,18 @@ async def test_the_gateway_knows_its_keys_without_a_position(tmp_path: Path):
     assert len(await messages(bus.bus, Topic.CONTROL)) == 1
 
 
+async def date_by_producers(bootstrap: str, topic: str) -> None:
+    """So that a log which took hours to write is written in a moment."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    by_producer = {"message.timestamp.type": "CreateTime"}
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, by_producer)])
+    await admin.close()
+
+
 async def old_and_recent_telemetry(bootstrap: str, cell: str, old: int, recent: int) -> None:
     """Seconds of job `j`, appended when they were measured: an hour ago, and just now."""
+    await date_by_producers(bootstrap, f"{cell}.telemetry")
     now_s = int(time.time())
     starts = [*range(now_s - int(HOUR_S), now_s - int(HOUR_S) + old), *range(now_s - recent, now_s)]
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
