@@ -523,11 +523,12 @@ class Node:
         self._fetching.pop(key, None)
 
     def _has_left(self, incarnation: int) -> None:
-        """The agent's tasks have ended, or it has waited for that long enough."""
+        """Its tasks have ended, or it has waited for that long enough; an agent that has died says nothing."""
         if not self._leaving or incarnation != self.incarnation:
             return
         self._leaving, self._left = False, True
-        self._link.tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
+        if self._up:
+            self._link.tell(NodeLeft(node_id=self.node_id, incarnation=self.incarnation, note="simulated"))
         self.agent_dies()
         if self._back_already:
             self._back_already = False

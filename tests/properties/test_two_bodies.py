@@ -208,7 +208,8 @@ class Agent:
     def left(self, incarnation: int) -> None:
         if self.leaving and incarnation == self.incarnation:
             self.leaving = False
-            self.report(NodeLeft(node_id="n1", incarnation=self.incarnation, note="simulated"))
+            if self.up:
+                self.report(NodeLeft(node_id="n1", incarnation=self.incarnation, note="simulated"))
             self.die()
             if self.back_already:
                 self.back_already = False
