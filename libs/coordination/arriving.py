@@ -57,7 +57,7 @@ def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, state:
     occupant = before if before is not None else _newcomer(reading, now_s)
     if reading.begun:  # its order to leave may have been taken back
         occupant.yielded = occupant.yielded and reading.leaving
-    elif occupant.yielded:
+    elif occupant.yielded and not reading.starting:
         occupant.admitted = False
     occupant.seen = reading
     _confirm(occupant, state.grain_bytes, now_s)
@@ -72,8 +72,8 @@ def _looked_at(before: Occupant | None, found: TaskReading, now_s: float, state:
 def _confirm(occupant: Occupant, grain_bytes: int, now_s: float) -> None:
     """The newest limit in force takes the place of those that were told before it, also of one that was never kept."""
     in_force = [told for told in occupant.unconfirmed if _is_in_force(told, occupant.seen, grain_bytes)]
-    if occupant.seen.waits:
-        in_force = occupant.unconfirmed
+    if not (occupant.seen.begun or occupant.seen.starting):
+        in_force = occupant.unconfirmed  # it begins, or goes on, with what it was told last
     if not in_force:
         return
     newest = in_force[-1]
@@ -105,7 +105,7 @@ def _said_last(before: Occupant | None, unread: TaskReading) -> TaskReading:
         guest=unread.guest,
         begun=unread.begun,
         unread=True,
-        waits=unread.waits,
+        starting=unread.starting,
         leaving=unread.leaving,
         stuck=unread.stuck,
         told_change=unread.told_change,
@@ -118,8 +118,9 @@ def _said_last(before: Occupant | None, unread: TaskReading) -> TaskReading:
 
 def _newcomer(reading: TaskReading, now_s: float) -> Occupant:
     """One that runs already was told its limit by an agent before this one, and may not have applied it."""
-    occupant = Occupant(seen=reading, since_s=now_s, admitted=reading.begun, change=reading.told_change)
-    if reading.begun:
+    is_there = reading.begun or reading.starting
+    occupant = Occupant(seen=reading, since_s=now_s, admitted=is_there, change=reading.told_change)
+    if is_there:
         occupant.limit_bytes, occupant.share_ratio = reading.told_bytes, reading.told_share_ratio
         told = Told(change=reading.told_change, limit_bytes=reading.told_bytes, at_s=now_s)
         occupant.unconfirmed = [told] if reading.told_change else []

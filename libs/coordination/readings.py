@@ -13,8 +13,8 @@ class TaskReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     guest: bool
     begun: bool = True
     """Its processes are there and do not stand still; a task that has not begun waits to be admitted."""
-    waits: bool = False
-    """None of its processes is there, or they stand still: they begin, or go on, with what it was told last."""
+    starting: bool = False
+    """Of one that has not begun: its processes are being started, and may have begun with what it was told before."""
     unread: bool = False
     """A process of it is there, but what it says cannot be read at this moment; what it said last still counts."""
     leaving: bool = False

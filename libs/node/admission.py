@@ -204,7 +204,7 @@ class Admission:
             attempt=task.order.attempt,
             guest=task.role == GUEST,
             begun=task.has_begun,
-            waits=task.uses_nothing,
+            starting=task.is_starting,
             leaving=task.want is not Want.RUN,
             stuck=task.yielding and task.stands_still and not parked,
             told_change=told.number,
@@ -290,6 +290,10 @@ class Admission:
         """What is to be told after the steps of these GPUs; telling it again is harmless."""
         there = [task for task in self._there if task.key in self._gangs]
         return [self._given_to(task) for task in there if any(index in gpus for index in task.place)]
+
+    def gives(self, key: str) -> bool:
+        """Whether a task with this key is given anything; another one has what it would have without coordination."""
+        return key in self._gangs
 
     def _given_to(self, task: Task) -> Given:
         """Of each of its GPUs the limit, and the smallest of their shares."""

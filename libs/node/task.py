@@ -149,9 +149,9 @@ class Task(msgspec.Struct, kw_only=True):
         return self.status not in (Status.ACCEPTED, Status.EXITED) and not self.stands_still
 
     @property
-    def uses_nothing(self) -> bool:
-        """Whether it waits, and no process of it can take any memory meanwhile."""
-        return self.stands_still or (self.status is Status.ACCEPTED and not self.launched)
+    def is_starting(self) -> bool:
+        """Whether its processes are being started, as far as was seen last."""
+        return self.status is Status.ACCEPTED and self.launched
 
     @property
     def runs(self) -> bool:

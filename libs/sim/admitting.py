@@ -69,16 +69,14 @@ class Admitting:
             return []
         active, changed, goes_on = list(tasks.values()), list[Task](), True
         shared = any(task.role == GUEST or task.memory_bound is not None for task in active)
-        if not (shared or self._given or self._left()) and self._admission.rests:
+        restrained = any(each.is_limited or each.told.share_ratio < 1.0 for each in self._processes.values())
+        if not (shared or restrained or self._given) and self._admission.rests:
             return []
         while goes_on:
             self._before = self._news(tasks)
             gpus = self._steps(active, now_s, changed)
             changed += self._admission.come_back()
             self._tell(tasks, gpus)
-            for index in self._admission.end():
-                self._due.pop(index, None)
-                self._seen.pop(index, None)
             goes_on = bool(gpus)
         return changed
 
@@ -116,12 +114,17 @@ class Admitting:
         return stepped
 
     def _tell(self, tasks: Mapping[str, Task], stepped: Sequence[int]) -> None:
-        given = self._admission.given(stepped)
-        self._given |= {each.task.key: _told_first(each.limits, each.share_ratio) for each in given}
-        self._given = {key: each for key, each in self._given.items() if key in tasks}
+        admission = self._admission
+        given = admission.given(stepped)
+        for index in admission.end():
+            self._due.pop(index, None)
+            self._seen.pop(index, None)
+        now = {each.task.key: _told_first(each.limits, each.share_ratio) for each in given}
+        self._given = {key: each for key, each in (self._given | now).items() if admission.gives(key)}
         numbers = {key: self._keep(key, task) for key, task in tasks.items() if task.status is not Status.ACCEPTED}
         for each in given:
-            if each.task.key in numbers and self._admission.wrote(each.task, numbers[each.task.key]):
+            key = each.task.key
+            if key in numbers and admission.gives(key) and admission.wrote(each.task, numbers[key]):
                 self._seen |= dict.fromkeys(each.task.place)
 
     def _reading(self, task: Task, index: int) -> TaskReading:

@@ -299,13 +299,17 @@ class Agent:
             self.wake(self.admission.next_s(index, self.agenda.now_s))
         follows |= bool(self.admission.come_back())
         given_now = self.admission.given(gpus)
-        for each in given_now:
-            self.given[each.task.key] = Told(number=1, limits=each.limits, share_ratio=each.share_ratio)
+        self.admission.end()
+        now = {each.task.key: Told(number=1, limits=each.limits, share_ratio=each.share_ratio) for each in given_now}
+        before_it, self.given = (
+            self.given,
+            {key: each for key, each in (self.given | now).items() if self.admission.gives(key)},
+        )
+        follows |= before_it.keys() != self.given.keys()
         numbers = {task.key: self.keep(task) for task in active if task.status is not Status.ACCEPTED}
         for each in given_now:
-            if each.task.key in numbers:
+            if each.task.key in numbers and self.admission.gives(each.task.key):
                 follows |= self.admission.wrote(each.task, numbers[each.task.key])
-        self.admission.end()
         return follows or before != [(each.told, each.applied) for each in self.processes.values()]
 
     def keep(self, task: Task) -> int:

@@ -83,3 +83,18 @@ def test_a_task_that_is_left_alone_with_a_limit_of_an_earlier_agent_gets_rid_of_
     assert not coordinator.look(node, 20.1), "nothing is left to do"
     sharing.keep(node.task, node.folder(node.task))
     assert node.told[1] is None
+
+
+def test_what_coordination_gave_ends_with_it(node: OneTask):
+    """Else a guest that comes back as an owner, with no guest beside it, keeps the limit and the share of before."""
+    sharing = sharing_of(node)
+    sharing.give(node.task, node.folder(node.task), (LIMIT // 2,), 0.0)
+    assert node.told[1] == LIMIT // 2
+    gpu = GpuInfo(index=0, gpu_type="v100", memory_bytes=8 * GB)
+    coordinator = Coordinator("n1", [gpu], sharing, node.path / "records", virtual=True, scales=True)
+    coordinator.look(node, 0.0)
+    for number in (1, 2):
+        coordinator.look(node, number / 10)
+        sharing.keep(node.task, node.folder(node.task))
+    assert node.told[1] is None
+    assert current_allowance(node.folder(node.task).pages)[1].share_ratio == 1.0

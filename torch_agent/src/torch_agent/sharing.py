@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +128,12 @@ class Sharing:
             return None
         self.keep(task, folder)
         return self._numbers.get(task.key)
+
+    def give_no_other(self, gives: Callable[[str], bool]) -> None:
+        """Tasks with other keys are not given anything any more; a limit that they still have is one that was left."""
+        for key in [key for key in self._given if not gives(key)]:
+            self._given.pop(key)
+            self._left.pop(key, None)
 
     def told(self, folder: TaskFolder) -> tuple[int, Allowance]:
         """The last change that a task was told, and its number; of none: 0, no limit and no share."""

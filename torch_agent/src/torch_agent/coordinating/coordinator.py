@@ -122,6 +122,7 @@ class Coordinator:
                 admission.wrote(given.task, number)
         for index in admission.end():
             self._records.end(index)
+        self._sharing.give_no_other(admission.gives)
         return not admission.rests
 
     def _look_at(self, tasks: Tasks, index: int, now_s: float) -> None:
