@@ -22,6 +22,7 @@ import pytest
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
+from libs.node.advance import BEGINNING_S
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import rows
 from tests.chaos.test_kills import check_log, fetch, wait_for_all
@@ -122,9 +123,20 @@ class Turns:
         script.write_text(TURNS)
         command = [sys.executable, str(script), str(self._witness), str(self._end)]
         gpus = {"count": 1, "types": [client.gpus()[0]["gpu_type"]]}
-        self.jobs = [
-            str(client.submit({"name": name, "command": [*command, name], "gpus": gpus})["id"]) for name in ("a", "b")
-        ]
+        self.jobs = []
+        for name in ("a", "b"):
+            self.jobs.append(str(client.submit({"name": name, "command": [*command, name], "gpus": gpus})["id"]))
+            # An agent waits to see what a young task runs before it suspends it: longer than a slice is here.
+            until(lambda: self._since_the_first() > BEGINNING_S + 1.0)
+
+    def _since_the_first(self) -> float:
+        """How long ago a job has written its first line, in seconds; 0: none has."""
+        lines = self._witness.read_text().splitlines() if self._witness.exists() else []
+        return time.monotonic() - float(lines[0].split()[1]) if lines else 0.0
+
+    def begin(self) -> None:
+        """Wait for the first turns."""
+        until(lambda: len(self.lengths(0.0)) >= 3, 120.0)
 
     def lengths(self, since_s: float) -> list[float]:
         """How long each turn since then was, of those that are over, in seconds."""
@@ -196,6 +208,7 @@ def test_a_node_whose_clock_is_wrong_moves_no_timer_and_is_named(
         turns = Turns(client, tmp_path)
         with second_agent(cell, clock, how, tmp_path):
             until(lambda: "wrong" in {node["id"] for node in client.nodes()})
+            turns.begin()
             clock.set(off_by_s)
             until(lambda: abs(off_by(client, "wrong") - off_by_s) < 5.0)
             turns.go_on(time.monotonic(), 3)
@@ -217,7 +230,7 @@ def test_the_machines_clock_is_set_while_all_runs(bus: str, set_by_s: float, tmp
     plan = plan_of(tmp_path, bus, clock=clock)
     with Cell(plan) as cell, Client(plan.gateway_url) as client:
         turns = Turns(client, tmp_path)
-        turns.go_on(time.monotonic(), 1)
+        turns.begin()
         clock.set(set_by_s)
         turns.go_on(time.monotonic(), 3)
         turns.end()
