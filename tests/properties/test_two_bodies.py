@@ -729,7 +729,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 @given(histories())
-@searching(by_default=100, thorough=2000)
+@searching(by_default=400, thorough=2000)
 def test_the_agent_and_the_simulated_node_report_the_same_facts(history: History):
     simulated, real = by_the_simulated_node(history), by_the_agent(history)
     assert simulated.said == real.said
