@@ -244,6 +244,7 @@ def test_the_machines_clock_is_set_while_all_runs(bus: str, set_by_s: float, tmp
         assert TIMEOUT_S - WITHIN_S <= lost_after_s <= TIMEOUT_S + MARGIN_S + 2 * WITHIN_S
         until(lambda: client.nodes()[0]["state"] == "UP")
         jobs = [str(job["id"]) for job in client.jobs()]
+        wait_for_all(client, jobs)
         fetch(client, tmp_path / "log.jsonl")
     check_log(tmp_path / "log.jsonl", jobs)
     assert nothing_left_of(tmp_path) == []
