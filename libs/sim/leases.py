@@ -1,16 +1,10 @@
-"""The lease of a simulated node: how long its tasks go on without an acknowledged heartbeat.
-
-    last acknowledged heartbeat ── node_timeout_s - margin_s ── node_timeout_s ── node_timeout_s + margin_s
-                                   tasks stop (and are killed    a heartbeat       the node is lost
-                                   grace_s later)                renews until here
-
-A heartbeat that comes later proves nothing. The node announces itself anew, and its tasks go on when placement has read
-that and the agent has what placement has ordered.
-"""
+"""The lease of a simulated node: the rule of live nodes (`libs/node/lease.py`) over virtual time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from libs.node.lease import DEFAULTS, LeaseTerms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +15,9 @@ class Lease:
         ValueError: the limits contradict each other.
     """
 
-    node_timeout_s: float = 20.0
-    margin_s: float = 4.0
-    grace_s: float = 600.0
+    node_timeout_s: float = DEFAULTS.node_timeout_s
+    margin_s: float = DEFAULTS.margin_s
+    grace_s: float = DEFAULTS.grace_s
     """Time that tasks stand still, in case the lease is renewed, before they are killed."""
     heartbeat_s: float = 2.0
     """Time between two heartbeats."""
@@ -37,9 +31,13 @@ class Lease:
             raise ValueError(f"a heartbeat each {self.heartbeat_s} s does not renew a lease of {self.stops_after_s} s")
 
     @property
+    def _terms(self) -> LeaseTerms:
+        return LeaseTerms(node_timeout_s=self.node_timeout_s, margin_s=self.margin_s, grace_s=self.grace_s)
+
+    @property
     def stops_after_s(self) -> float:
         """Silence after which tasks are stopped."""
-        return self.node_timeout_s - self.margin_s
+        return self._terms.lease_s
 
     @property
     def kills_after_s(self) -> float:
@@ -49,8 +47,8 @@ class Lease:
     @property
     def lost_after_s(self) -> float:
         """Silence after which introspection calls the node lost."""
-        return self.node_timeout_s + self.margin_s
+        return self._terms.lost_s
 
     def is_renewed_after(self, silent_s: float) -> bool:
         """Whether the first heartbeat after so long a silence renews the lease."""
-        return silent_s < self.node_timeout_s
+        return self._terms.renews(silent_s)
