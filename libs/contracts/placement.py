@@ -585,6 +585,8 @@ class SuspendTask(Event, frozen=True, kw_only=True):
     node_id: str
     job_id: str
     attempt: int
+    pause: bool = False
+    """For as long as a user likes, and not for a turn: time to see what a task is that has just begun."""
 
 
 @event("task.resume.v1", owner=OWNER, subject="node_id", topic=Topic.ORDERS)

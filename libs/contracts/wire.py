@@ -82,8 +82,12 @@ def encode(envelope: Envelope) -> tuple[Headers, bytes]:
 
 
 def dated_by_log(headers: Headers, value: bytes) -> Headers:
-    """The headers of a record as the log's clock needs them: those of an older agent lack the mark, and get it."""
-    if any(name == CLOCK for name, _ in headers):
+    """The headers of a record as the log's clock needs them: those of an older agent lack the mark, and get it.
+
+    What is no record of an event goes as it is.
+    """
+    names = {name for name, _ in headers}
+    if CLOCK in names or "ce_id" not in names:
         return headers
     marked = [*((name, text) for name, text in headers if name != "ce_digest"), (CLOCK, BY_LOG)]
     return [*marked, ("ce_digest", digest(dict(marked), value).encode())]

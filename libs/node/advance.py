@@ -28,8 +28,8 @@ BOUNDARY_PATIENCE_S = 30.0
 """How long processes may take to their next mini-batch boundary before they are stopped where they are."""
 
 BEGINNING_S = 10.0
-"""How long a task that has just begun may take to its first import, before its processes count as such that do not
-listen."""
+"""How long a task that is paused when it has just begun may take to its first import, before its processes count as
+such that do not listen. One that makes room for a turn may not: the turn would be over."""
 
 LITTLE_S = 120.0
 """How old a task may be that has done no mini-batch, for its work so far to count as nothing: there are programs whose
@@ -229,8 +229,8 @@ def _awaited(asked_since_s: float, seen: Seen, now_s: float) -> bool:
 
 
 def _just_began(task: Task, seen: Seen, now_s: float) -> bool:
-    """Whether nothing can be told yet of what the processes are; an agent looks all the time while it asks."""
-    return not (seen.harnessed or seen.untrained) and now_s < task.started_s + BEGINNING_S
+    """Whether nothing can be told yet of what paused processes are; an agent looks all the time while it asks."""
+    return task.paused and not (seen.harnessed or seen.untrained) and now_s < task.started_s + BEGINNING_S
 
 
 def _begin(task: Task, seen: Seen, now_s: float) -> Step:

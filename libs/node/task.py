@@ -94,6 +94,8 @@ class Task(msgspec.Struct, kw_only=True):
     """The most that it may be given of its GPUs' time outside of gaps, from 0 to 1; None: all of it."""
     memory_bound: int | None = None
     """The most that it may be given of each GPU's memory, in bytes; None: all of it."""
+    paused: bool = False
+    """It is to stand still for as long as a user likes."""
     yielding: bool = False
     """The node itself has it stand still, for the sake of an owner, and lets it go on."""
     expelled: str = ""
@@ -193,7 +195,7 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
     if isinstance(order, StopTask):
         task.want, task.grace_s = Want.STOP, order.grace_s
     elif isinstance(order, SuspendTask):
-        task.want, task.yielding = Want.SUSPEND, False
+        task.want, task.paused, task.yielding = Want.SUSPEND, order.pause, False
     elif isinstance(order, RestoreTask):
         task.restore = order
     elif isinstance(order, SetClass):
@@ -203,7 +205,7 @@ def apply_order(tasks: dict[str, Task], order: Order) -> Task | None:
     elif isinstance(order, SetMemoryLimit):
         task.memory_bound = order.limit_bytes
     else:
-        task.want, task.yielding = Want.RUN, False
+        task.want, task.paused, task.yielding = Want.RUN, False, False
         task.wanted_gpus = order.gpu_indices or task.gpu_indices
         task.partners, task.role = order.packed_with, order.role
     return task

@@ -22,7 +22,6 @@ import pytest
 from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
-from libs.node.advance import BEGINNING_S
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.thorough import rows
 from tests.chaos.test_kills import check_log, fetch, wait_for_all
@@ -126,13 +125,6 @@ class Turns:
         self.jobs = []
         for name in ("a", "b"):
             self.jobs.append(str(client.submit({"name": name, "command": [*command, name], "gpus": gpus})["id"]))
-            # An agent waits to see what a young task runs before it suspends it: longer than a slice is here.
-            until(lambda: self._since_the_first() > BEGINNING_S + 1.0)
-
-    def _since_the_first(self) -> float:
-        """How long ago a job has written its first line, in seconds; 0: none has."""
-        lines = self._witness.read_text().splitlines() if self._witness.exists() else []
-        return time.monotonic() - float(lines[0].split()[1]) if lines else 0.0
 
     def begin(self) -> None:
         """Wait for the first turns."""

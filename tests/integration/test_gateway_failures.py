@@ -25,6 +25,7 @@ from tests.integration.gateway_cell import Cell, running_cell
 from tests.unit.projection.story import grant
 
 pytest_plugins = ["libs.testing.postgres"]
+pytestmark = pytest.mark.usefixtures("dated_by_sources")
 
 BEGIN_S = 1_700_000_000.0
 """What the cell is told is said one second later each time, from here on."""

@@ -114,6 +114,7 @@ async def test_a_sweep_shows_its_trials_and_their_jobs(cell: Cell) -> None:
     assert (second["job_state"], third["state"], third["best_value"]) == ("QUEUED", "STOPPED", None)
 
 
+@pytest.mark.usefixtures("dated_by_sources")
 async def test_curves_leave_out_what_an_attempt_repeats(cell: Cell) -> None:
     await searched(cell)
     found = await cell.get("/v1/sweeps/s/curves")

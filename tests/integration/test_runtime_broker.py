@@ -105,6 +105,7 @@ async def test_what_was_committed_outlasts_a_killed_broker(broker: LocalBroker, 
         assert [message.value for message in await messages(bus, Topic.CONTROL)] == [b"1", b"2", b"3"][:commits]
 
 
+@pytest.mark.usefixtures("dated_by_sources")
 async def test_faust_goes_on_after_the_broker_was_killed(broker: LocalBroker, bus: Bus):
     stop = asyncio.Event()
     shell = FaustWindows(f"kafka://{broker.bootstrap}", CELL, Rules(window_s=2.0, grace_s=0.0), SteadyClock())

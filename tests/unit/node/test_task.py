@@ -16,6 +16,7 @@ from libs.testing.builders import launch
 LAUNCH = launch("a", "python", "train.py")
 STOP = StopTask(node_id="n1", job_id="a", attempt=1, grace_s=5.0, reason=Reason(code="Test", message=""))
 SUSPEND = SuspendTask(node_id="n1", job_id="a", attempt=1)
+PAUSE = SuspendTask(node_id="n1", job_id="a", attempt=1, pause=True)
 RESUME = ResumeTask(node_id="n1", job_id="a", attempt=1)
 
 NOTHING, STARTING, UP = Seen(), Seen(launched=True), Seen(launched=True, pid=7)
@@ -139,16 +140,23 @@ IMPORTS_TORCH = Seen(launched=True, pid=7, untrained=True)
 
 def test_a_task_that_has_just_begun_may_show_what_it_is_before_it_is_stopped():
     case = running()
-    case.order(SUSPEND)
+    case.order(PAUSE)
     assert case.see(UP, 0.5).actions == [Action.ASK]
     assert case.see(UP, 9.9) == Step()
     [fact] = case.see(UP, 10.0).facts
     assert (fact.parked, fact.untrained) == (False, False), "a program without torch may have worked from its start"
 
 
-def test_a_task_that_imports_torch_is_stopped_there_and_has_done_nothing_yet():
+def test_a_task_that_has_just_begun_makes_room_for_a_turn_at_once():
     case = running()
     case.order(SUSPEND)
+    assert case.see(UP, 0.5).actions == [Action.ASK]
+    assert case.see(UP, 0.6).actions == [Action.FREEZE]
+
+
+def test_a_task_that_imports_torch_is_stopped_there_and_has_done_nothing_yet():
+    case = running()
+    case.order(PAUSE)
     case.see(UP, 0.5)
     step = case.see(IMPORTS_TORCH, 3.0)
     assert step.actions == [Action.FREEZE]
@@ -158,7 +166,7 @@ def test_a_task_that_imports_torch_is_stopped_there_and_has_done_nothing_yet():
 
 def test_a_task_without_mini_batches_that_runs_for_long_may_have_done_much():
     case = running()
-    case.order(SUSPEND)
+    case.order(PAUSE)
     case.see(IMPORTS_TORCH, 130.0)
     [fact] = case.see(IMPORTS_TORCH, 130.5).facts
     assert not fact.untrained

@@ -96,7 +96,10 @@ def beside(cell: Cell, job: Job, task: TaskPlacement) -> list[str]:
 
 def suspend_orders(job: Job) -> list[SuspendTask]:
     """One order per task that has not ended: stand still."""
-    return [SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt) for node_id in job.live_nodes()]
+    return [
+        SuspendTask(node_id=node_id, job_id=job.job_id, attempt=job.attempt, pause=job.held)
+        for node_id in job.live_nodes()
+    ]
 
 
 def resume_orders(cell: Cell, job: Job) -> list[ResumeTask]:
