@@ -62,9 +62,9 @@ def smallest_rho_on_one_type(classes: Classes) -> Found:
     smallest of those that can keep it, too, in the place of whichever allocation comes with the rho of the latest job.
     """
     steps = _steps(classes)
-    has_work = steps > 0
-    chosen = np.flatnonzero(has_work)
     demand, gpus = classes.count * classes.width, float(classes.pool_gpus.sum())
+    has_work = steps > 0 if gpus else np.zeros(len(steps), bool)  # without a GPU no rho can be had
+    chosen = np.flatnonzero(has_work)
     time, rho = np.zeros(len(steps)), 0.0
     if len(chosen):
         left, (elapsed, _, ideal) = steps[chosen], _ages(classes, steps, chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -53,6 +54,13 @@ def test_the_optimum_is_that_of_all_types(jobs: int):
         assert ((elapsed + left / thr) / ideal).max() == pytest.approx(found.objective, rel=1e-7)
     used = [float(each.model.throughputs(each.values) @ classes.width) for each in (found, solved)]
     assert used[0] == pytest.approx(used[1], rel=1e-6), "no GPU is idle that a job could use"
+
+
+def test_without_a_gpu_no_job_runs():
+    asked = problem([job(0), job(1, scale_factor=2)])
+    drained = msgspec.structs.replace(asked, cluster=dict.fromkeys(CLUSTER, GpuPool(gpus=0)))
+    found = times.smallest_rho_on_one_type(classes_of(drained))
+    assert (found.objective, found.values.any()) == (0.0, False)
 
 
 @pytest.mark.parametrize("narrow", [5, 12])
