@@ -29,7 +29,7 @@ from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.cluster import TaskPlacement
 from libs.contracts.failure_analysis import RetryScheduled
-from libs.contracts.features import OUTSIDE_POOLS, missing, other_than
+from libs.contracts.features import OUTSIDE_POOLS, is_in_pool, missing, other_than
 from libs.contracts.gateway import (
     JobArrived,
     JobCancelRequested,
@@ -77,6 +77,8 @@ class Server(msgspec.Struct, kw_only=True):
     features: list[str] = []
     remaps: bool = False
     present: bool = True
+    left: bool = False
+    """Not expected back, as a node that is lost is."""
     draining: bool = False
     sick: dict[int, None] = {}
     cordoned: dict[int, None] = {}
@@ -189,6 +191,15 @@ class Books(msgspec.Struct, kw_only=True):
         if job.cause != PendingReason.BEHIND:
             return ""
         return job.behind if job.leads or not job.line else self.lines.get(job.line, "")
+
+    def owes(self, job: Awaited) -> str:
+        """The service that is to say what follows of the job; empty: none, as admission while there is no node."""
+        unjudged = job.word == ADMISSION and not job.attempt
+        return "" if unjudged and not self._has_node() else job.word
+
+    def _has_node(self) -> bool:
+        """Whether there is a node that jobs can be judged by."""
+        return any(not (each.left or is_in_pool(each.features)) for each in self.servers.values())
 
     def suits(self, job: Awaited, node_id: str) -> bool:
         """Whether the node has what the job needs beside GPUs, and is none that it avoids or that is set apart."""
@@ -473,6 +484,9 @@ class Books(msgspec.Struct, kw_only=True):
 
     def _joined(self, event: NodeJoined, now_s: float) -> None:
         known = self.servers.get(event.node_id)
+        for job in self.jobs.values():
+            if job.word and not self.owes(job):  # it is judged now, if a job can be by this node
+                job.number = self.number
         self.servers[event.node_id] = Server(
             number=self.number,
             incarnation=event.incarnation,
@@ -494,6 +508,7 @@ class Books(msgspec.Struct, kw_only=True):
         if server is None or event.incarnation < server.incarnation:
             return
         server.present, server.number = False, self.number
+        server.left = isinstance(event, NodeLeft)
         for job in self._on(event.node_id):
             job.number = self.number
             if not isinstance(event, NodeLeaving):

@@ -11,6 +11,7 @@ from libs.contracts.agent import (
     JobSettingUp,
     JobStarted,
     JobSuspended,
+    NodeLeft,
 )
 from libs.contracts.base import Event
 from libs.contracts.cluster import TaskPlacement
@@ -123,7 +124,7 @@ def stands_still(job_id: str = "j", node_id: str = "n1") -> JobSuspended:
 
 
 def test_each_service_owes_its_word():
-    case = Case()
+    case = Case(n1=1)
     case.say(arrival("j"))
     assert case.stuck() == ("word", ["admission"])
     case = Case()
@@ -139,6 +140,14 @@ def test_each_service_owes_its_word():
         FAILED,
     )
     assert case.stuck() == ("word", ["failure_analysis"])
+
+
+def test_admission_owes_no_word_while_there_is_no_node_and_has_its_full_time_when_one_joins():
+    case = Case(n1=1)
+    case.say(NodeLeft(node_id="n1", incarnation=1), arrival("j"))
+    assert case.stuck() is None
+    case.say(node("n2", 1))
+    assert case.stuck() == ("word", ["admission"])
 
 
 def test_what_waits_for_other_jobs_or_people_is_not_stuck():
