@@ -24,6 +24,7 @@ from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
 from libs.node.lease import LeaseTerms
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.processes import ROOT
 from libs.testing.proxy import Proxy
 from libs.testing.thorough import THOROUGH, rows
 from tests.chaos.test_kills import check_log, fetch, wait_for_all
@@ -44,9 +45,9 @@ NOTE = """
 import os, time
 from pathlib import Path
 
-def note(step=0, name=os.environ["SANJAYA_JOB_NAME"], attempt=os.environ["SANJAYA_ATTEMPT"]):
+def note(step=0, loss=0.0, name=os.environ["SANJAYA_JOB_NAME"], attempt=os.environ["SANJAYA_ATTEMPT"]):
     with open(Path(__file__).with_name("witness") / name, "a") as file:
-        file.write(f"{attempt} {time.clock_gettime(time.CLOCK_BOOTTIME):.6f} {step}\\n")
+        file.write(f"{attempt} {time.clock_gettime(time.CLOCK_BOOTTIME):.6f} {step} {loss.hex()}\\n")
 """
 PLAIN = f"""{NOTE}
 ends_s = time.monotonic() + {WORK_S}
@@ -54,22 +55,35 @@ while time.monotonic() < ends_s:
     note()
     time.sleep(0.02)
 """
-SAVING = f"""import libs.testing.quick_torch
+STEPS = int(WORK_S / 0.05)
+TRAINING = """import libs.testing.quick_torch
 import torch
-from sanjaya_job import Job
 from torch import nn
-{NOTE}
+
+torch.manual_seed(1)
 torch.set_num_threads(1)
 model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+
+def train(step):
+    optimizer.zero_grad()
+    loss = model(torch.full((1, 4), 1.0 + step % 7)).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+"""
+SAVING = f"""{TRAINING}
+from sanjaya_job import Job
+{NOTE}
 job = Job(model=model, optimizer=optimizer, checkpoint_every=10)
 for epoch in job.epochs(1):
-    for step in job.batches(range({int(WORK_S / 0.05)})):
-        note(step)
-        optimizer.zero_grad()
-        model(torch.ones(1, 4)).sum().backward()
-        optimizer.step()
+    for step in job.batches(range({STEPS})):
+        note(step, train(step))
         time.sleep(0.05)
+"""
+ALONE = f"""{TRAINING}
+for step in range({STEPS}):
+    print(train(step).hex())
 """
 
 
@@ -80,6 +94,7 @@ class Wrote:
     attempt: int
     time_s: float
     step: int
+    loss: str
 
 
 def submitted(client: Client, folder: Path) -> dict[str, str]:
@@ -97,7 +112,13 @@ def submitted(client: Client, folder: Path) -> dict[str, str]:
 def witness(folder: Path, name: str) -> list[Wrote]:
     path = folder / "witness" / name
     lines = path.read_text().splitlines() if path.exists() else []
-    return [Wrote(int(a), float(t), int(s)) for a, t, s in (line.split() for line in lines)]
+    return [Wrote(int(a), float(t), int(s), loss) for a, t, s, loss in (line.split() for line in lines)]
+
+
+def losses_alone() -> list[str]:
+    """One for each step, of a training without a scheduler."""
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
 
 
 def overlap_s(lines: list[Wrote]) -> float:
@@ -110,15 +131,16 @@ def overlap_s(lines: list[Wrote]) -> float:
     return found
 
 
+def silent_s(folder: Path, name: str) -> float:
+    """How long ago a task has last written a line, in seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - witness(folder, name)[-1].time_s
+
+
 def until(holds: Callable[[], bool], within_s: float = 120.0) -> None:
     ends_s = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < ends_s
         time.sleep(0.1)
-
-
-def boottime_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +167,10 @@ def test_an_agent_that_is_frozen_runs_nothing_twice_and_fails_nothing(bus: str, 
     lines = {name: witness(tmp_path, name) for name in jobs.values()}
     assert {name: round(overlap_s(found), 3) for name, found in lines.items() if overlap_s(found) > 0} == {}
     assert Counter(states.values()) == {"SUCCEEDED": len(jobs)}
+    alone = losses_alone()
     for name in ("save-0", "save-1"):
-        assert max(line.step for line in lines[name]) == int(WORK_S / 0.05) - 1
+        assert {line.step for line in lines[name]} == set(range(STEPS))
+        assert [line for line in lines[name] if line.loss != alone[line.step]] == []
     check_log(log, list(jobs))
     again = [name for name, found in lines.items() if max(line.attempt for line in found) > 1]
     assert bool(again) is (frozen_s > TERMS.lost_s)
@@ -202,20 +226,18 @@ def test_tasks_whose_agent_is_refused_stop_in_time_and_go_on_when_it_is_taken_ag
         with Cell(plan), Client(plan.gateway_url) as client:
             token.write_text(plan.joining.token_file.read_text())
             agents.enter_context(east(network, tmp_path, token))
-            jobs = {
-                client.submit({"name": name, "command": ["python", str(script)], "gpus": 1, "max_retries": 3})[
-                    "id"
-                ]: name
-                for name in ("one", "two")
-            }
-            until(lambda: all(len(witness(tmp_path, name)) > 5 for name in jobs.values()))
+            job = {"command": ["python", str(script)], "gpus": 1, "max_retries": 3}
+            jobs = {name: client.submit(job | {"name": name})["id"] for name in ("kept", "cancelled")}
+            until(lambda: all(len(witness(tmp_path, name)) > 5 for name in jobs))
         plan.joining.token_file.unlink()
         with Cell(plan), Client(plan.gateway_url) as client:
-            until(lambda: any(lost for lost in client.nodes() if lost["state"] == "LOST"))
-            last_s = {name: witness(tmp_path, name)[-1].time_s for name in jobs.values()}
-            assert all(boottime_s() - last > 2 * TERMS.margin_s for last in last_s.values()), "tasks of a lost node run"
+            client.cancel(jobs["cancelled"])
+            until(lambda: client.job(jobs["cancelled"])["state"] == "CANCELLED")
+            assert all(silent_s(tmp_path, name) > TERMS.margin_s for name in jobs), "what is lost still runs"
+            assert [node["state"] for node in client.nodes()] == ["LOST"]
             token.write_text(plan.joining.token_file.read_text())
-            states = wait_for_all(client, list(jobs))
-            assert Counter(states.values()) == {"SUCCEEDED": len(jobs)}
-            assert [overlap_s(witness(tmp_path, name)) for name in jobs.values()] == [0.0, 0.0]
+            states = wait_for_all(client, list(jobs.values()))
+            assert states == {jobs["kept"]: "SUCCEEDED", jobs["cancelled"]: "CANCELLED"}
+            assert [overlap_s(witness(tmp_path, name)) for name in jobs] == [0.0, 0.0]
+            assert {line.attempt for line in witness(tmp_path, "cancelled")} == {1}
     assert nothing_left_of(tmp_path) == []
