@@ -73,6 +73,8 @@ class Node:
         """{task key: when the agent first asked for the state that the task is to take over}; ends with the agent."""
         self._admitting = self._new_admitting()
         self._up = self._frozen = self._full = self._leaving = self._left = False
+        self._called_lost = 0
+        """The last incarnation that was called lost; 0: none was."""
         self._journal_lost = False
         self._back_already = False
         """The node is to join again as soon as it has left, or has room."""
@@ -348,8 +350,9 @@ class Node:
 
     def _is_lost(self) -> None:
         assert self._options.lease is not None
-        if self._left:
-            return  # as it has said
+        if self._left or self._called_lost == self.incarnation:
+            return  # as it has said, or as it stands already until it joins anew
+        self._called_lost = self.incarnation
         silent_s = self._options.lease.lost_after_s
         self._find_lost(NodeLost(node_id=self.node_id, silent_s=silent_s, incarnation=self.incarnation))
 

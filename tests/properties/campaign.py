@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the first batch")
     parser.add_argument("--shrink", action="store_true", help="make a history that fails as short as may be")
     options = parser.parse_args(arguments)
-    started_s, done = time.monotonic(), 0
+    started_s, done, bad = time.monotonic(), 0, 0
     for number in range(-(-options.histories // BATCH)):
         seed_number = options.seed + number
         try:
@@ -75,10 +75,11 @@ def main(arguments: list[str]) -> int:
         except Exception as error:
             traceback.print_exception(error)
             again = f"python -m tests.properties.campaign --histories {BATCH} --seed {seed_number} --shrink"
-            print(f"failed; {done} histories before it were good  try: {again}")
-            return 1
+            print(f"seed {seed_number}: a history has failed, the rest of its batch is left out  try: {again}")
+            bad += 1
+            continue
         print(f"seed {seed_number}: {done} histories, {time.monotonic() - started_s:.0f} s", flush=True)
-    return 0
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -92,3 +92,11 @@ def test_limits_that_contradict_each_other_are_refused():
         Lease(node_timeout_s=10, margin_s=20)
     with pytest.raises(ValueError, match="does not renew a lease"):
         Lease(node_timeout_s=10, margin_s=8, heartbeat_s=3)
+
+
+def test_a_lost_node_that_cannot_join_anew_is_not_lost_again():
+    scenario = Scenario().servers(1, v100=2).options(lease=DEFAULT).job("a", runs_s=100.0)
+    scenario.fault(FaultKind.DISK_FULL, "v100-000", at=40.0, for_s=300.0)
+    scenario.fault(FaultKind.FREEZE, "v100-000", at=30.0, for_s=60.0)
+    scenario.fault(FaultKind.REFUSED_TOKEN, "v100-000", at=150.0, for_s=60.0)
+    assert [lost.incarnation for lost in events(scenario.run(SERVICES), NodeLost)] == [1]
