@@ -13,6 +13,7 @@ from typing import Any
 
 from libs.cli.installation import TORCH, command_to_add, has
 from libs.client import Client, ClientError
+from libs.kernel.clock import AHEAD_FROM_S
 from libs.kernel.words import bytes_of, counted, off_by
 from libs.runtime.roster import roster
 
@@ -24,7 +25,6 @@ NONE_STANDS = "no job is left standing"
 STANDSTILL_S = 3.0
 """A service that is behind must have handled something within this time."""
 LOOK_EVERY_S = 0.2
-AHEAD_FROM_S = 2.0
 KERNEL_BOUNDS = {
     "cgroup": "a task's processes (a killed shim may leave some)",
     "memory": "host memory (looked at twice a second, files in /dev/shm not)",

@@ -13,6 +13,8 @@ import msgspec
 
 S = TypeVar("S")
 
+AHEAD_FROM_S = 2.0
+"""A core that is ahead of its log by less needs no repair: a decision takes time, and an upgrade may begin early."""
 SECONDS = "_s"
 """Names of fields with times end so."""
 

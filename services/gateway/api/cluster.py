@@ -21,6 +21,7 @@ from libs.contracts.gateway import (
 )
 from libs.contracts.read_models import GpuRow, JobRow, NodeRow
 from libs.contracts.runtime import ClockRepaired
+from libs.kernel.clock import AHEAD_FROM_S
 from services.gateway.adapters import cluster_queries, job_queries
 from services.gateway.adapters.tokens import Principal
 from services.gateway.api.callers import Admin, Operator, Reader
@@ -62,8 +63,6 @@ from services.gateway.strict import StrictRoute
 router = APIRouter(prefix="/v1", tags=["cluster"], route_class=StrictRoute)
 
 NodeId = Annotated[str, Path(pattern=REFERENCE, examples=["n1"])]
-OFF_FROM_S = 2.0
-"""Below this, decisions are late by what it takes to decide, or a little early after an upgrade."""
 SettingPart = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 
 
@@ -195,8 +194,10 @@ async def repair_clock(
     409 where their decisions are dated by it: there is nothing to repair.
     """
     ahead_s, _ = await look(gateway, _ahead_s)
-    if ahead_s < OFF_FROM_S:
-        detail = f"the services go by the log's clock (ahead of it by {ahead_s:.3f} s, expected {OFF_FROM_S:g} or more)"
+    if ahead_s < AHEAD_FROM_S:
+        detail = (
+            f"the services go by the log's clock (ahead of it by {ahead_s:.3f} s, expected {AHEAD_FROM_S:g} or more)"
+        )
         raise Problem("conflict", detail)
     event = ClockRepaired(log=gateway.bus.cell, requested_by=caller.name, note=body.reason)
     return await request(gateway, caller, key, event)
