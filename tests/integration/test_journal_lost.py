@@ -33,7 +33,8 @@ CODES = {"e1": 0, "e2": 3, "e3": 0, "r1": 0, "r2": 4, "r3": 0}
 
 @pytest.fixture
 async def agent(tmp_path: Path) -> AsyncIterator[AgentCase]:
-    async with AgentCase(tmp_path, virtual_gpus=6) as case:
+    # There is no placement here, which alone takes a node again that has been lost.
+    async with AgentCase(tmp_path, virtual_gpus=6, environment={"SANJAYA_NODE_TIMEOUT_S": "3600"}) as case:
         await case.fact(NodeJoined)
         yield case
     assert nothing_left_of(tmp_path) == []
