@@ -1,4 +1,5 @@
-"""Tasks in control groups (cgroup v2), where the agent may make some. Standard library only: shims use it.
+"""Tasks in control groups (cgroup v2), where the agent may make some. Shims use it: of the standard library, and what
+is imported quickly (a dataclass takes as long as all the rest of a shim).
 
     <agent's own group, or the one named by --cgroup>/sanjaya-<node>-<state directory>/task-<job>.<attempt>
 
@@ -11,13 +12,13 @@ them, and one that died in between would leave them frozen; stopped ones (SIGSTO
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import subprocess
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 MEMORY, PIDS = "memory", "pids"
 MOUNTS, OWN = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
@@ -29,8 +30,7 @@ class NoCgroups(Exception):
     """The agent can make none; the message says why."""
 
 
-@dataclass(frozen=True)
-class Cgroup:
+class Cgroup(NamedTuple):
     """The control group of one task, which may be gone, or may never have come about."""
 
     path: Path
@@ -104,8 +104,7 @@ class Cgroup:
                 os.close(descriptor)
 
 
-@dataclass(frozen=True)
-class Groups:
+class Groups(NamedTuple):
     """The group that an agent keeps its tasks' groups in."""
 
     path: Path
@@ -198,8 +197,8 @@ def _is_delegated(group: Path) -> bool:
 
 def group_name(node_id: str, state_dir: Path) -> str:
     """The name of an agent's group; two agents of one node id on a machine have two state directories."""
-    place = hashlib.sha256(os.path.realpath(state_dir).encode()).hexdigest()[:8]
-    return f"sanjaya-{_safe(node_id)}-{place}"
+    place = zlib.crc32(os.path.realpath(state_dir).encode())
+    return f"sanjaya-{_safe(node_id)}-{place:08x}"
 
 
 def task_name(key: str) -> str:
@@ -225,6 +224,8 @@ def _safe(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if plain == name and len(name) <= LONGEST_NAME:
         return plain
+    import hashlib  # 3 ms, which hardly any shim needs
+
     return f"{plain[: LONGEST_NAME - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 

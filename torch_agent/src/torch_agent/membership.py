@@ -1,4 +1,4 @@
-"""Which processes belong to a task. Standard library only: shims use it.
+"""Which processes belong to a task. Shims use it: of the standard library, and what is imported quickly.
 
 Its processes are all that is found in one of these ways:
 
@@ -19,8 +19,8 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torch_agent.cgroups import Cgroup
 from torch_agent.processes import Table, arguments_of, children_now, kill, signals_heard, tell
@@ -32,8 +32,7 @@ KEEPER = "sanjaya-keeper"
 SHARED_FILES = Path("/dev/shm")
 
 
-@dataclass(frozen=True)
-class Membership:
+class Membership(NamedTuple):
     """How the processes of one task are found."""
 
     folder: Path

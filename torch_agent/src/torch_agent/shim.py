@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import fcntl
 import json
 import os
@@ -176,7 +175,7 @@ def _wait_for_what_is_left(task: Membership, grace_s: float) -> None:
 def _kill_what_is_left(task: Membership) -> set[int]:
     """Again and again, because one that is being killed may have started another. Returns those that it has killed."""
     # What has become a child of others, such as what a session has left to its agent, is only found by the variable.
-    task, killed, refused = dataclasses.replace(task, hint=True), set[int](), set[int]()
+    task, killed, refused = task._replace(hint=True), set[int](), set[int]()
     missed_until = time.monotonic() + KILLED_WAIT_S
     while True:
         pids, kept = task.kill(KILLED_WAIT_S)
