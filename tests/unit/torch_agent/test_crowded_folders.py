@@ -78,7 +78,7 @@ def test_a_shim_says_how_its_task_has_ended_whatever_that_has_left(tmp_path: Pat
     limits = {"time_limit_s": None, "data_limit_bytes": 0, "nice": 0}
     spec = {"command": command, "cwd": str(tmp_path), "environments": [{"RANK": "0"}], "version": 2, **limits}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    subprocess.run([sys.executable, "-I", str(SHIM), str(tmp_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-I", "-S", str(SHIM), str(tmp_path)], check=True, timeout=60)
     left = json.loads((tmp_path / "exit.json").read_text())
     assert (left["exit_code"], left["outcome"]) == (3, "exited")
     assert left["stderr_tail"][-10:] == tail[-10:]

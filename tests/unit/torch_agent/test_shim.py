@@ -32,7 +32,7 @@ def spec(folder: Path, **changes: Any) -> dict[str, Any]:
 
 def left_by(folder: Path, content: str) -> dict[str, Any]:
     (folder / "spec.json").write_text(content)
-    subprocess.run([sys.executable, "-I", str(SHIM), str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-I", "-S", str(SHIM), str(folder)], check=True, timeout=60)
     return dict(json.loads((folder / "exit.json").read_text()))
 
 
@@ -66,7 +66,7 @@ def test_told_to_end_it_lets_the_ranks_save_and_leaves_a_result_only_of_work_tha
 ):
     command = [sys.executable, "-c", SAVES.format(status=status)]
     (tmp_path / "spec.json").write_text(json.dumps(spec(tmp_path, command=command, version=2)))
-    with subprocess.Popen([sys.executable, "-I", str(SHIM), str(tmp_path)]) as process:
+    with subprocess.Popen([sys.executable, "-I", "-S", str(SHIM), str(tmp_path)]) as process:
         while not (tmp_path / "up").exists():
             assert process.poll() is None
             time.sleep(0.01)
@@ -97,7 +97,6 @@ from pathlib import Path
 from torch_agent import shim
 folder, before, after = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 shim._kills_for_memory = lambda: after if (folder / "ended").exists() else before
-signal.pthread_sigmask(signal.SIG_BLOCK, shim.HEARD)
 sys.exit(shim.main(folder))
 """
 
@@ -138,7 +137,7 @@ def test_a_result_is_written_or_told_on_a_full_disk(small_disk: Path, has_room_o
         shim = folder.start_shim(content)
     else:
         (path / "spec.json").write_text(json.dumps({"version": 2, **content}))
-        shim = subprocess.Popen([sys.executable, "-I", str(SHIM), str(path)])
+        shim = subprocess.Popen([sys.executable, "-I", "-S", str(SHIM), str(path)])
     while folder.look(starting=True, started=False).pid is None:
         assert shim.poll() is None
         time.sleep(0.01)
@@ -176,7 +175,7 @@ def test_a_result_of_which_nobody_asks_any_more_is_given_up(small_disk: Path):
     path.mkdir()
     (path / "spec.json").write_text(json.dumps(spec(path, command=["true"])))
     fill(small_disk)
-    with subprocess.Popen([sys.executable, "-I", str(SHIM), str(path)]) as shim:
+    with subprocess.Popen([sys.executable, "-I", "-S", str(SHIM), str(path)]) as shim:
         # Lost is what it seems to be until it holds its lock.
         while (ended := TaskFolder(path).look(starting=False, started=True).ended) is None or ended.outcome == "lost":
             time.sleep(0.01)

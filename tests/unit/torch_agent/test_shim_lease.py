@@ -52,7 +52,7 @@ class Case:
         if lease:
             spec["lease"] = {"path": str(self.path), "lease_s": LEASE_S, "grace_s": grace_s}
         (self.folder / "spec.json").write_text(json.dumps(spec))
-        self.shim = subprocess.Popen([sys.executable, "-I", str(SHIM), str(self.folder)])
+        self.shim = subprocess.Popen([sys.executable, "-I", "-S", str(SHIM), str(self.folder)])
         until(lambda: len(self.witness()) > 2)
 
     def renew(self, lease_s: float = LEASE_S, grace_s: float | None = 60.0) -> None:

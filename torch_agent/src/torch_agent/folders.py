@@ -34,7 +34,9 @@ from torch_agent.records import Exit, Fenced, Fetched, MemoryExceeded, R, Shim, 
 from torch_agent.room import allocate
 from torch_agent.shim import HELD, HELD_NAME, ROOMS, SUSPENDED, VERSION
 
-SHIM = Path(__file__).with_name("shim.py")
+SHIM = Path(__file__).with_name("run_shim.py")
+ANY_SHIM = "shim.py"
+"""The end of its name, and of that which earlier versions ran."""
 Refusal = Literal["launch_failed", "setup_failed", "node_failed"]
 MOST_OUTPUTS = 1024
 KILLED_LOOK_S = 1.0
@@ -129,7 +131,7 @@ class TaskFolder:
             allocate(self.path / name, size)
         with (self.path / "shim.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-I", str(SHIM), str(self.path)],
+                [sys.executable, "-I", "-S", str(SHIM), str(self.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -300,7 +302,7 @@ class TaskFolder:
         except Unreadable as error:
             why = str(error)
         warn_once(f"{why}: the task's processes are those of its shim, if that lives")
-        pid = found_by([SHIM.name, str(self.path)])
+        pid = found_by([ANY_SHIM, str(self.path)])
         return _Processes(pid, Table().children(pid) if pid is not None else [])
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from libs.node.advance import next_look_s
 from libs.node.task import Status, Task
 
-STARTING_LOOK_S = 0.05
+STARTING_LOOK_S = 0.03
 TURNING_LOOK_S = 0.005
 """While a task is being suspended or resumed: others wait for its GPUs."""
 ACTIVE_LOOK_S = 0.25

@@ -1,8 +1,7 @@
 """Starts one task and stays with it: the parent of its processes, which outlives the agent.
 
-    python shim.py TASK_FOLDER
-
-Standard library only, and what of this package needs no more; reads `spec.json`, and leaves in the same folder:
+Run by `run_shim.py`, with the standard library only, and what of this package needs no more. Reads `spec.json`, and
+leaves in the same folder:
 
     lock         held as long as the shim lives
     shim.json    pids of the ranks, once they are started
@@ -41,9 +40,6 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-if not __package__:  # run by its path, isolated: the package may be nowhere else
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from torch_agent.cgroups import Cgroup
 from torch_agent.membership import Membership, remove_shared_files
@@ -88,6 +84,7 @@ class CannotStart(Exception):
 
 def main(folder: Path) -> int:
     """Run the task described in `folder` to its end. Returns 0 unless another shim has the task."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     lock = (folder / "lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -609,8 +606,3 @@ def _opened(room: Path) -> int:
 
 def _encoded(version: int, content: dict[str, Any]) -> bytes:
     return json.dumps(content if version == 1 else {"version": version, **content}).encode()
-
-
-if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
-    sys.exit(main(Path(sys.argv[1])))
