@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.agent import JobMovable, JobResumed, JobStarted, JobSuspended
+from libs.contracts.agent import JobMovable, JobResumed, JobStarted, JobSuspended, NodeLeaving
 from libs.contracts.base import Event
 from libs.contracts.gateway import JobCancelRequested, JobPauseRequested, JobResumeRequested, PolicyChanged
 from libs.contracts.introspection import NodeLost
@@ -23,6 +23,7 @@ from libs.contracts.placement import (
     JobQueued,
     JobSucceeded,
     LaunchTask,
+    MoveAbandoned,
     ResumeTask,
     StopTask,
     SuspendTask,
@@ -439,3 +440,28 @@ def test_a_paused_job_that_stays_where_it_was_after_a_move_gives_its_gpus_up_the
     assert case.running == {"a": [0]}
     said = case.exit("a", "n2", attempt=2, code=1)
     assert only(said, TimeSliceStarted).suspended == ["a"] and case.running == {}
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        NodeLost(node_id="n1", incarnation=1, silent_s=40.0),
+        NodeLeaving(node_id="n1", incarnation=1, note="stopped"),
+        node("n1", 2, incarnation=2),
+    ],
+    ids=["lost", "leaving", "back without its tasks"],
+)
+def test_a_paused_job_whose_move_within_a_node_is_given_up_with_the_node_gives_no_gpus_up_there(fact: Event):
+    """Its own tasks go with those of the destination: it is queued again."""
+    case = PausingCase(n1=2)
+    case.submit("a")
+    case.give(JobMovable(job_id="a", attempt=1, node_id="n1"))
+    within = MigrationStarted(
+        migration_id="m", job_id="a", attempt=1, from_nodes=["n1"], to_nodes=["n1"], must_leave=False, reason=SAID
+    )
+    only(case.give(within), DestinationReserved)
+    case.start("a", attempt=2)
+    case.pause("a")
+    said = case.give(fact)
+    assert only(said, MoveAbandoned) and only(said, JobPreempted)
+    assert not [event for event in said if isinstance(event, TimeSliceStarted)]

@@ -33,9 +33,13 @@ def move_to(cell: Cell, job_id: str, attempt: int) -> Move | None:
 
 
 def give_up(cell: Cell, job: Job, reason: Reason, turn: Turn[Cell]) -> None:
-    """The live move has failed: the job goes on where it is, or is stopped and queued if it must not stay."""
+    """The live move has failed: the job goes on where it is, or is stopped and queued if it must not stay.
+
+    Nor does it go on when the node for which the move is given up has had one of its own tasks: its attempt ends next.
+    """
     leaving = job.must_leave if job.lasts and job.cancellation is None else None
-    abandon(cell, job, reason, turn, goes_on=leaving is None)
+    is_whole = all(cell.nodes[task.node_id].present and task.node_id not in job.tasks.exits for task in job.gang)
+    abandon(cell, job, reason, turn, goes_on=leaving is None and is_whole)
     if leaving is not None:
         preempt(cell, preempted(job, leaving), turn)
 
