@@ -18,6 +18,7 @@ from services.placement.core.lifecycle.table import Look, Reaction, machine, rea
 from services.placement.core.mechanism import Mechanism, Moment
 from services.placement.core.mechanisms.table import MECHANISMS
 from services.placement.core.sharing.guests import layer as guests
+from services.placement.core.sharing.guests.upgrading import unanswered, withdrawals
 
 
 def decide_with(reactions: Mapping[type[Event], Reaction]) -> None:
@@ -71,7 +72,10 @@ def schedule(cell: Cell, look: Look, turn: Turn[Cell]) -> None:
     in_force = _in_force(cell)
     if look.gpus_kept and not in_force.reassigns_paused:
         return
-    if not look.guests_alone:
+    # Offers that keep GPUs and have been overtaken go first: what they have kept is for the mechanism to give away.
+    overtaken = list(withdrawals(cell, unanswered(cell)))
+    carry_out(cell, iter(overtaken), turn)
+    if overtaken or not look.guests_alone:
         _mechanism_decides(cell, in_force, turn)
     # Guests last: they get what owners leave.
     carry_out(cell, guests.step(cell, turn.now_s), turn)

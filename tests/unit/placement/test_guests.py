@@ -253,6 +253,21 @@ class TestUpgrades:
         assert case.placed == ["owner", "g"] and case.decided(UpgradeOffered) == []
         assert only(case.exit("owner"), UpgradeOffered).gpus == 2
 
+    def test_what_was_kept_for_a_guest_is_an_owners_as_soon_as_another_guest_is_upgraded_before_it(self):
+        case = GuestsCase(n1=2)
+        case.submit("first", 2)
+        for name, gpus in (("one", 1), ("both", 2)):
+            case.load(0, 0.1)
+            case.load(1, 0.1)
+            case.automatic(name, gpus)
+        case.exit("first")
+        assert [offer.job_id for offer in case.decided(UpgradeOffered)] == ["one", "both"]
+        case.submit("owner")
+        assert case.placed == ["first", "one", "both"], "all GPUs are kept"
+        said = case.upgrade("one")
+        assert only(said, UpgradeWithdrawn).job_id == "both"
+        assert only(said, JobPlaced).job_id == "owner"
+
     @pytest.mark.parametrize("why", ["asked for", "too large"])
     def test_a_job_that_never_uses_quota_is_not_offered(self, why: str):
         case = GuestsCase(n1=2)

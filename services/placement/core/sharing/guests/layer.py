@@ -42,7 +42,7 @@ def step(cell: Cell, now_s: float) -> Plan:
     # 1. Guests that were to have left for an owner, and have not.
     yield from too_slow(cell, now_s)
     # 2. Offers that the mechanism's step has overtaken.
-    yield from withdrawals(cell)
+    yield from withdrawals(cell, cell.offers)
     # 3. Seats, in queue order; suspended guests stand in the same order.
     yield from _seated(cell, now_s)
     # 4. Offers last: what has been given to a guest just now may be without an owner.

@@ -4,6 +4,7 @@
         ──JobUpgraded──> an ordinary job; its agents get SetClass, and nothing interrupts it
         ──UpgradeDeclined──> its GPUs are kept no more, and the offer stands: JobUpgraded may come later
             ──an owner comes, GPUs are kept for a gang, the guest leaves them──> UpgradeWithdrawn
+        ──another guest on them is upgraded first, or it leaves them──> UpgradeWithdrawn, and its GPUs are kept no more
 
 Which of a tenant's guests is the first to be upgraded is for quota to say. A JobUpgraded that crosses with
 UpgradeWithdrawn on the log changes nothing here, and quota takes it back.
@@ -11,6 +12,7 @@ UpgradeWithdrawn on the log changes nothing here, and quota takes it back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
 
 from libs.contracts.placement import UpgradeOffered, UpgradeWithdrawn
@@ -33,10 +35,15 @@ Place = tuple[str, int]
 """Node id and index of a GPU."""
 
 
-def withdrawals(cell: Cell) -> Plan:
-    """Which guests could be owners of their GPUs no more."""
-    reserved = _reserved(cell) if cell.offers else {}
-    for job_id, attempt in list(cell.offers.items()):
+def unanswered(cell: Cell) -> dict[str, int]:
+    """The offers that keep GPUs, because quota has not answered them yet: {guest: its attempt}."""
+    return {job_id: attempt for job_id, attempt in cell.offers.items() if cell.jobs[job_id].offered}
+
+
+def withdrawals(cell: Cell, offered: Mapping[str, int]) -> Plan:
+    """Which of these guests could be owners of their GPUs no more."""
+    reserved = _reserved(cell) if offered else {}
+    for job_id, attempt in list(offered.items()):
         job = active(cell, job_id, attempt)
         if job is None or not _may_be_owner(cell, job, reserved):
             yield _withdrawn(job_id, attempt)
