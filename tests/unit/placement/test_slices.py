@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.contracts.agent import JobResumed, JobStarted, JobSuspended
+from libs.contracts.agent import GpuUnhealthy, JobResumed, JobStarted, JobSuspended
 from libs.contracts.base import Event
 from libs.contracts.gateway import (
     JobCancelRequested,
@@ -100,6 +100,16 @@ def test_a_newcomer_waits_for_the_end_of_the_slice():
     assert case.running == ["c"]
     case.wake()
     assert case.running == ["a"]
+
+
+def test_jobs_take_turns_on_a_gpu_that_fails_under_them_and_no_height_is_said():
+    """There is none: no GPU is healthy."""
+    case = SlicesCase(n1=1)
+    case.submit("a", at=10.0)
+    case.submit("b", at=100.0)
+    case.give(GpuUnhealthy(node_id="n1", index=0, note="ecc"))
+    turn = only(case.wake(), TimeSliceStarted)
+    assert turn.reason.numbers == {"waiting": 1, "gpus": 0}
 
 
 def test_six_jobs_on_four_gpus_have_four_sixths_each():

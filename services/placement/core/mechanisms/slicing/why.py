@@ -21,7 +21,7 @@ def why_here(job: Job, fit: gangs.Fit) -> Reason:
 
 def why_its_turn(domain: Domain, job: Job) -> Reason:
     """Why the job gets GPUs that other jobs had."""
-    numbers: dict[str, Number] = {"height": round(domain.height, 6), "affinity": domain.affinity}
+    numbers: dict[str, Number] = {**_height(domain), "affinity": domain.affinity}
     message = f"no GPU is free; it takes turns with {counted(len(domain.residents), 'other')} on {domain.name}"
     return Reason(code="OverSubscribed", message=message, numbers=numbers)
 
@@ -36,13 +36,18 @@ def why_now(domain: Domain, newcomers: list[Job], *, anew: bool, parted: bool) -
         parted: jobs leave and none comes: they shared GPUs until now.
     """
     waiting_jobs = len(domain.suspended) + len(newcomers)
-    numbers: dict[str, Number] = {"height": round(domain.height, 6), "waiting": waiting_jobs, "gpus": domain.gpus}
+    numbers: dict[str, Number] = {**_height(domain), "waiting": waiting_jobs, "gpus": domain.gpus}
     if parted and not anew:
         return Reason(code="Parted", message="jobs that shared GPUs take turns from now on", numbers=numbers)
     if not anew:
         return Reason(code="GpusBecameFree", message="suspended jobs go on where others have left", numbers=numbers)
     message = f"the slice is over, and {counted(waiting_jobs, 'job waits', 'jobs wait')} for a turn"
     return Reason(code="SliceIsOver", message=message, numbers=numbers)
+
+
+def _height(domain: Domain) -> dict[str, Number]:
+    """Its height, as reasons name it; nothing where no GPU is healthy: no number says that it is infinite."""
+    return {"height": round(domain.height, 6)} if domain.gpus else {}
 
 
 def cause_until_others_shrink(cell: Cell, job: Job) -> str:
