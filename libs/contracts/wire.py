@@ -16,7 +16,7 @@ from hashlib import blake2b
 import msgspec
 
 from libs.contracts import catalogue, upcast
-from libs.contracts.base import Event, event_classes
+from libs.contracts.base import Event, Topic, event_classes
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.learned import learned
 
@@ -29,6 +29,8 @@ _encoder = msgspec.json.Encoder()
 
 assert catalogue.OWNERS  # importing the catalogue fills the registry of event types
 _decoders = {cls.wire_type: learned(cls) for cls in event_classes()}
+_WITHOUT_GAPS = (Topic.CONTROL, Topic.ORDERS)
+"""No record of these is passed over because it cannot be read."""
 
 
 class Undecodable(Exception):
@@ -47,9 +49,24 @@ class Altered(Undecodable):
     """The record's data or identity does not match the digest that was written with it."""
 
 
+class Unencodable(Exception):
+    """An event cannot be written so that it can be read: the message says which part, what was seen and expected."""
+
+
 def encode_data(event: Event) -> bytes:
-    """The canonical bytes of an event's data. The same event gives the same bytes in every process."""
-    return _encoder.encode(event)
+    """The canonical bytes of an event's data. The same event gives the same bytes in every process.
+
+    Raises:
+        Unencodable: nobody could read them, and the readers of its topic would stop there for ever.
+    """
+    data = _encoder.encode(event)
+    # JSON has no word for what is infinite or no number: it is written as null, which most fields do not take.
+    if b"null" in data and event.topic in _WITHOUT_GAPS:
+        try:
+            _decoders[event.wire_type].decode(data)
+        except msgspec.ValidationError as error:
+            raise Unencodable(f"{event.wire_type} of {event.subject}: {error}") from None
+    return data
 
 
 DIGESTED = ("ce_id", "ce_type", "ce_source", "ce_time", "ce_causationid", "ce_sequence", "ce_clock")

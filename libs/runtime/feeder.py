@@ -80,6 +80,7 @@ class Feeder:
             return
         try:
             outputs = self.replica.take(envelope)
+            messages = [codec.outgoing(output) for output in outputs]
         except Exception as error:
             name, what = self.replica.service.name, f"{envelope.event.wire_type} {envelope.id}"
             raise CoreFailed(f"{name} cannot handle {what} at control/0@{message.offset}: {error!r}") from error
@@ -90,7 +91,7 @@ class Feeder:
         self._stats.events += 1
         self.timers.seen(envelope)
         if outputs:
-            self._keep(envelope, outputs, started_ns)
+            self._keep(envelope, outputs, messages, started_ns)
 
     def _note_impossible(self, envelope: Envelope, why: str) -> None:
         self._stats.note_impossible(envelope, why)
@@ -104,10 +105,10 @@ class Feeder:
         self.outbox.append(message)
         self.outbox_bytes += len(message.value)
 
-    def _keep(self, cause: Envelope, outputs: list[Envelope], started_ns: int) -> None:
+    def _keep(self, cause: Envelope, outputs: list[Envelope], messages: list[Outgoing], started_ns: int) -> None:
         self._stats.decisions += len(outputs)
-        for envelope in outputs:
-            self._post(codec.outgoing(envelope))
+        for message in messages:
+            self._post(message)
         if self._traced:
             self.traces.append(Handled(cause, outputs, started_ns))
 

@@ -73,7 +73,12 @@ def priority_changed(state: ToyState, event: JobPriorityChanged, now_s: float) -
 
 @machine.decides(JobCancelRequested)
 def cannot(state: ToyState, event: JobCancelRequested, turn: Turn[ToyState]) -> None:
-    """The bug."""
+    """The bugs: it decides what nobody can read, where the note is a number that is infinite, or fails."""
+    if event.note:
+        for number in (0.0, float(event.note)):
+            reason = Reason(code="Toy", message="waits", numbers={"number": number})
+            turn.emit(JobQueued(job_id=event.job_id, attempt=1, reason=reason))
+        return
     raise RuntimeError(f"cannot cancel {event.job_id}")
 
 

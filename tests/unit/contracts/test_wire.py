@@ -13,6 +13,8 @@ from libs.contracts import catalogue, upcast, wire
 from libs.contracts.base import event_classes
 from libs.contracts.envelope import Envelope, whole_microseconds
 from libs.contracts.gateway import JobCancelRequested
+from libs.contracts.placement import JobQueued
+from libs.contracts.reasons import Reason
 from libs.testing.core_case import arrival
 
 ENVELOPE = Envelope(
@@ -76,6 +78,13 @@ def test_an_unknown_type_is_undecodable_and_an_unknown_field_is_ignored():
 def test_data_of_the_wrong_shape_names_the_field():
     with pytest.raises(wire.Undecodable, match="job_id"):
         wire.decode_data("job.cancel_requested.v1", b'{"job_id":1,"requested_by":"u"}')
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_what_nobody_could_read_is_not_written(number: float):
+    reason = Reason(code="Test", message="said by the test", numbers={"height": number})
+    with pytest.raises(wire.Unencodable, match=r"job\.queued\.v1 of j-1: .*reason\.numbers"):
+        wire.encode_data(JobQueued(job_id="j-1", attempt=1, reason=reason))
 
 
 @given(st.floats(min_value=0, max_value=4e9))

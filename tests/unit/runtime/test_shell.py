@@ -37,8 +37,8 @@ def snapshots(tmp_path: Path) -> Snapshots:
     return Snapshots(f"sqlite:///{tmp_path}/snapshots.db", "t")
 
 
-def cancel(job_id: str) -> JobCancelRequested:
-    return JobCancelRequested(job_id=job_id, requested_by="test")
+def cancel(job_id: str, note: str = "") -> JobCancelRequested:
+    return JobCancelRequested(job_id=job_id, requested_by="test", note=note)
 
 
 async def timers_of(bus: FaultyBus) -> list[tuple[float, float]]:
@@ -163,6 +163,14 @@ async def test_a_record_that_cannot_be_handled_stops_the_core_there(bus: FaultyB
             await case.run_until(lambda: False)
         assert case.position == 2
         assert len(await ids(bus.bus, Topic.CONTROL)) == 6
+
+
+async def test_decisions_that_nobody_could_read_are_not_written(bus: FaultyBus):
+    case = ShellCase(TOY, bus)
+    await case.give(arrival("a"), cancel("a", note="inf"))
+    with pytest.raises(CoreFailed, match=r"control/0@1: Unencodable.*job.queued.v1 of a: .*reason.numbers"):
+        await case.run_until(lambda: False)
+    assert len(await ids(bus.bus, Topic.CONTROL)) == 3, "two inputs, and what the first has led to"
 
 
 async def test_a_record_that_cannot_be_decoded_stops_the_core_there(bus: FaultyBus):
