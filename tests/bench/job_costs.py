@@ -1,8 +1,8 @@
-"""What a short job costs a cell, against another tree of Sanjaya: the way to its placement, and CPU time.
+"""The costs of a short job in a cell, against an earlier commit: the way to its placement, and CPU time.
 
     python -m tests.bench.job_costs BASELINE [--jobs 100] [--rounds 4]
 
-BASELINE is a checkout of the version to compare with. Cells of both trees are started by turns, on an embedded log,
+BASELINE is the commit to compare with. Cells of both trees are started by turns, on an embedded log,
 with one agent of four virtual GPUs. Jobs that do nothing come one by one, twice a second, and nobody asks for them
 meanwhile; so both cells work, and idle, for equally long. How long a job is on its way is told by the times at which
 the log took its records. CPU time is that of all processes of the cell, with those that they have started and waited
@@ -12,7 +12,10 @@ for; what the same cell uses in as long a time without jobs is taken off.
 from __future__ import annotations
 
 import argparse
+import io
+import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -42,17 +45,18 @@ Figures = dict[str, float]
 def main() -> None:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("baseline", type=Path, metavar="BASELINE")
+    parser.add_argument("baseline", metavar="BASELINE")
     parser.add_argument("--jobs", type=int, default=100, help="of each cell")
     parser.add_argument("--rounds", type=int, default=4, help="cells of each tree")
     options = parser.parse_args()
-    baseline = options.baseline.resolve()
-    found: dict[Path, list[Figures]] = {baseline: [], OWN: []}
-    for number in range(options.rounds):
-        for tree in (baseline, OWN) if number % 2 == 0 else (OWN, baseline):
-            with tempfile.TemporaryDirectory() as folder:
-                found[tree].append(figures(Path(folder), tree, options.jobs))
-            print("baseline" if tree == baseline else "this tree", found[tree][-1], flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        baseline = checked_out(options.baseline, Path(folder))
+        found: dict[Path, list[Figures]] = {baseline: [], OWN: []}
+        for number in range(options.rounds):
+            for tree in (baseline, OWN) if number % 2 == 0 else (OWN, baseline):
+                with tempfile.TemporaryDirectory() as state:
+                    found[tree].append(figures(Path(state), tree, options.jobs))
+                print("this tree" if tree == OWN else options.baseline, found[tree][-1], flush=True)
     report = Report("job_costs", "A short job: its way to its placement, and the CPU time of its cell")
     for what in found[OWN][0]:
         before, now = (median(each[what] for each in found[tree]) for tree in (baseline, OWN))
@@ -61,6 +65,14 @@ def main() -> None:
         report.row(what, baseline=round(before, 2), now=round(now, 2), ratio=round(now / before, 3), **limit)
     report.write()
     sys.exit(0 if report.all_within_limits() else 1)
+
+
+def checked_out(commit: str, folder: Path) -> Path:
+    """A tree with the files of a commit."""
+    archive = subprocess.run(["git", "archive", commit], cwd=OWN, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
 
 
 def figures(folder: Path, tree: Path, jobs: int) -> Figures:
