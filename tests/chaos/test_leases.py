@@ -241,3 +241,47 @@ def test_tasks_whose_agent_is_refused_stop_in_time_and_go_on_when_it_is_taken_ag
             assert [overlap_s(witness(tmp_path, name)) for name in jobs] == [0.0, 0.0]
             assert {line.attempt for line in witness(tmp_path, "cancelled")} == {1}
     assert nothing_left_of(tmp_path) == []
+
+
+@contextmanager
+def agent_of(cell: Cell, state_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An agent of node `east`, on the cell's log."""
+    command = [sys.executable, "-m", "torch_agent.service", "--bus", cell.plan.bus, "--cell", cell.plan.cell]
+    command += ["--node-id", "east", "--state-dir", str(state_dir), "--virtual-gpus", "2", "--on-exit", "requeue"]
+    with state_dir.with_suffix(".log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            env=os.environ | SETTINGS | {"SANJAYA_LEASE_GRACE_S": "1"},
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+@pytest.mark.parametrize("bus", rows("embedded", thorough=("kafka",)))
+def test_a_second_agent_of_a_name_begins_when_the_tasks_of_the_first_have_stopped(bus: str, tmp_path: Path):
+    (tmp_path / "witness").mkdir()
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN)
+    kafka = "" if bus == "kafka" else None
+    plan = CellPlan(tmp_path / "cell", agents=0, gateway_port=free_port(), kafka=kafka, settings=SETTINGS)
+    with Cell(plan) as cell, Client(plan.gateway_url) as client, agent_of(cell, tmp_path / "first") as first:
+        job = {"command": ["python", str(script)], "gpus": 1, "max_retries": 3}
+        jobs = {name: client.submit(job | {"name": name})["id"] for name in ("one", "two")}
+        until(lambda: all(len(witness(tmp_path, name)) > 5 for name in jobs))
+        with agent_of(cell, tmp_path / "second"):
+            until(lambda: "node east has another agent" in (tmp_path / "second.log").read_text())
+            time.sleep(TERMS.lost_s + TERMS.margin_s)  # nothing comes of it, which no event tells
+            assert [client.job(job)["attempt"] for job in jobs.values()] == [1, 1]
+            first.kill()
+            states = wait_for_all(client, list(jobs.values()))
+    assert Counter(states.values()) == {"SUCCEEDED": 2}
+    lines = {name: witness(tmp_path, name) for name in jobs}
+    assert {name: {line.attempt for line in found} for name, found in lines.items()} == {name: {1, 2} for name in jobs}
+    assert [overlap_s(found) for found in lines.values()] == [0.0, 0.0]
+    until(lambda: nothing_left_of(tmp_path) == [])

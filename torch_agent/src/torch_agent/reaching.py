@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from libs.bus.connect import connect, is_gateway
 from libs.bus.port import (
     Bus,
@@ -18,11 +20,13 @@ from libs.bus.port import (
     Partition,
     Refused,
     TakesTokens,
+    TellsLeases,
     TellsNodeKeys,
     TellsPositions,
 )
 from libs.contracts.base import Topic
 from libs.contracts.placement import OWNER as PLACEMENT
+from libs.node.lease import LeaseTerms
 from libs.node.task import Status
 from libs.runtime.waits import within
 from torch_agent.beginning import Beginning, beginning
@@ -31,7 +35,9 @@ from torch_agent.former import seen_last
 from torch_agent.journal import Journal
 from torch_agent.options import Options, token_in
 from torch_agent.ordering import orders_partition
+from torch_agent.predecessor import until_silent
 from torch_agent.publishing import Publisher, noted
+from torch_agent.shim import read_lease
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,20 @@ def has_tasks(journal: Journal, tasks_folder: Path) -> bool:
     return any(task.status is not Status.EXITED for task in known.values()) or any(
         TaskFolder(path).lives() for path in unknown
     )
+
+
+async def lease_terms(bus: Bus, options: Options) -> LeaseTerms:
+    """Those of the cell, where its gateway tells them; else the agent's own.
+
+    Raises:
+        BusError: the gateway cannot be asked.
+    """
+    told = await bus.lease() if isinstance(bus, TellsLeases) else None
+    return options.lease if told is None else replace(options.lease, node_timeout_s=told[0], margin_s=told[1])
+
+
+def _has_had_an_agent(state_dir: Path) -> bool:
+    return read_lease(state_dir / "lease") is not None or any((state_dir / "tasks").glob("*"))
 
 
 async def connected(options: Options, stop: asyncio.Event, *, patient: bool) -> Bus | None:
@@ -103,6 +123,10 @@ async def reach(
     while not stop.is_set():
         publisher: Publisher | None = None
         try:
+            if journal.last_number == 0 and not _has_had_an_agent(options.state_dir):
+                await until_silent(bus, options.node_id, (await lease_terms(bus, options)).lost_s, stop)
+                if stop.is_set():
+                    break
             orders = await orders_partition(bus, options.node_id)
             publisher = Publisher(bus, options.node_id, orders, journal)
             at = await publisher.open()

@@ -13,9 +13,7 @@ import sqlite3
 import sys
 from contextlib import suppress
 
-from msgspec.structs import replace
-
-from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsLeases, TellsNodeKeys
+from libs.bus.port import Bus, BusError, BusUnavailable, Fenced, Refused, TellsNodeKeys
 from libs.node.lease import mistake_in
 from libs.node.serving import SIGNED_FOR_NODE, Proof
 from libs.runtime.cell_key import KeyUnreadable, read_key
@@ -36,7 +34,7 @@ from torch_agent.probes import scaling
 from torch_agent.probes.gpus import GpuFacts
 from torch_agent.probes.nvml import NoNvidiaGpus, NvmlGpus
 from torch_agent.probes.virtual import VirtualGpus, default_memory_bytes
-from torch_agent.reaching import connected, has_tasks, lasting, node_key, reach
+from torch_agent.reaching import connected, has_tasks, lasting, lease_terms, node_key, reach
 from torch_agent.sessions.entering import Entrance
 
 log = logging.getLogger("torch_agent")
@@ -136,9 +134,7 @@ async def _leasing(options: Options, bus: Bus) -> tuple[Leasing, float]:
     Raises:
         LeaseRefused: the heartbeat that was asked for is too slow for these terms.
     """
-    terms = options.lease
-    if isinstance(bus, TellsLeases) and (told := await lasting(bus.lease)) is not None:
-        terms = replace(terms, node_timeout_s=told[0], margin_s=told[1])
+    terms = await lasting(lambda: lease_terms(bus, options))
     heartbeat_s = min(HEARTBEAT_S, terms.lease_s / 6) if options.heartbeat_s is None else options.heartbeat_s
     if (wrong := mistake_in(terms, heartbeat_s)) is not None:
         raise LeaseRefused(f"--heartbeat: {wrong}")
