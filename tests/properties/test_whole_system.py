@@ -11,6 +11,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from libs.contracts import wire
+from libs.contracts.agent import JobExited
 from libs.contracts.base import Event
 from libs.contracts.catalogue import TERMINAL
 from libs.contracts.introspection import NodeLost
@@ -20,7 +21,7 @@ from libs.inspect.sentences import sentence
 from libs.inspect.verify import verify
 from libs.kernel.machine import Machine
 from libs.sim.simulation import Simulation
-from libs.sim.witness import Stretch
+from libs.sim.witness import DONE, Stretch
 from libs.testing.builders import Scenario, events, log_of
 from libs.testing.purity import watched
 from libs.testing.standing import none_is_left_standing
@@ -124,13 +125,16 @@ def is_end(event: Event) -> bool:
 
 
 def is_excused(simulation: Simulation, stretch: Stretch) -> bool:
-    """Whether nobody can know that the work has been done: a node was lost between its end and the report of it."""
-    return any(
-        isinstance(record.envelope.event, NodeLost)
-        and record.envelope.event.node_id in stretch.nodes
-        and record.appended_at_s >= stretch.to_s
-        for record in simulation.records()
-    )
+    """Whether nobody can know that the work has been done: it was ended in the moment in which it would have ended, or
+    a node was lost between its end and the report of it."""
+
+    def excuses(event: Event, at_s: float) -> bool:
+        if isinstance(event, JobExited):
+            is_its_end = (event.job_id, event.attempt) == (stretch.job_id, stretch.attempt)
+            return is_its_end and event.outcome == "stopped" and at_s <= stretch.to_s + DONE
+        return isinstance(event, NodeLost) and event.node_id in stretch.nodes and at_s >= stretch.to_s
+
+    return any(excuses(record.envelope.event, record.appended_at_s) for record in simulation.records())
 
 
 def encoded(simulation: Simulation) -> list[tuple[wire.Headers, bytes]]:
