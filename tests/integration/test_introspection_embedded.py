@@ -122,7 +122,7 @@ async def test_a_job_of_which_nothing_is_said_is_stuck_once_over_restarts_until_
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ingesting, "LOOK_FOR_STUCK_EVERY_S", 0.2)
-    await cell.give(arrival("j"))
+    await cell.give(node("n1", 1), arrival("j"))
 
     async def until_said(cls: type[Event]) -> None:
         async with asyncio.timeout(120):

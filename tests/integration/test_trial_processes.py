@@ -50,7 +50,7 @@ def test_a_script_without_a_loader_ends_at_its_step(tmp_path: Path):
 
 def test_an_elastic_job_saves_when_its_mini_batches_are_done_and_its_next_attempt_goes_on_there(tmp_path: Path):
     assert tried(tmp_path, "elastic") == {"trained": 3, "validated": 3}
-    [saved] = (tmp_path / "checkpoints").glob("job-*")
+    [saved] = (tmp_path / "checkpoints").glob("attempt-*/job-*")
     state = torch.load(saved / "rank-0", weights_only=False)
     position = state["position"]
     assert (position["epochs_done"], position["batches_in_epoch"], position["batches_done"]) == (0, 3, 3)
