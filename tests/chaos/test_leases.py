@@ -26,7 +26,7 @@ from libs.node.lease import LeaseTerms
 from libs.testing.leftovers import nothing_left_of
 from libs.testing.processes import ROOT
 from libs.testing.proxy import Proxy
-from libs.testing.thorough import THOROUGH, rows
+from libs.testing.thorough import THOROUGH, cases, rows
 from tests.chaos.test_kills import check_log, fetch, wait_for_all
 from tests.e2e.test_joined_agents import HOST
 
@@ -263,7 +263,7 @@ def agent_of(cell: Cell, state_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait(60)
 
 
-@pytest.mark.parametrize("bus", rows("embedded", thorough=("kafka",)))
+@pytest.mark.parametrize("bus", cases("embedded", thorough=("kafka",)))
 def test_a_second_agent_of_a_name_begins_when_the_tasks_of_the_first_have_stopped(bus: str, tmp_path: Path):
     (tmp_path / "witness").mkdir()
     script = tmp_path / "plain.py"
