@@ -1,6 +1,6 @@
 """Runs a task's shim (`shim.py`): the program, which Python compiles at each start, as it does no module.
 
-    python -I -S run_shim.py TASK_FOLDER
+python -I -S run_shim.py TASK_FOLDER
 """
 
 import os
