@@ -57,7 +57,7 @@ def encode_data(event: Event) -> bytes:
     """The canonical bytes of an event's data. The same event gives the same bytes in every process.
 
     Raises:
-        Unencodable: nobody could read them, and the readers of its topic would stop there for ever.
+        Unencodable: they cannot be decoded, and the readers of its topic would stop there for ever.
     """
     data = _encoder.encode(event)
     # JSON has no word for what is infinite or no number: it is written as null, which most fields do not take.

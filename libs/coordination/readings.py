@@ -14,7 +14,7 @@ class TaskReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     begun: bool = True
     """Its processes are there and do not stand still; a task that has not begun waits to be admitted."""
     starting: bool = False
-    """Of one that has not begun: its processes are being started, and may have begun with what it was told before."""
+    """It has not begun, and its processes are being started: they may begin with what it was told before."""
     unread: bool = False
     """A process of it is there, but what it says cannot be read at this moment; what it said last still counts."""
     leaving: bool = False

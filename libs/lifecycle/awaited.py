@@ -148,6 +148,11 @@ class Awaited(msgspec.Struct, kw_only=True):
     """JobStuck and JobRecovered on the log, of the job."""
 
     @property
+    def is_unjudged(self) -> bool:
+        """Whether admission is to say whether it fits."""
+        return self.word == ADMISSION and not self.attempt
+
+    @property
     def live(self) -> list[str]:
         """Nodes with a task that has not ended."""
         return [task.node_id for task in self.gang if task.node_id not in self.gone]
@@ -192,13 +197,8 @@ class Books(msgspec.Struct, kw_only=True):
             return ""
         return job.behind if job.leads or not job.line else self.lines.get(job.line, "")
 
-    def owes(self, job: Awaited) -> str:
-        """The service that is to say what follows of the job; empty: none, as admission while there is no node."""
-        unjudged = job.word == ADMISSION and not job.attempt
-        return "" if unjudged and not self._has_node() else job.word
-
-    def _has_node(self) -> bool:
-        """Whether there is a node that jobs can be judged by."""
+    def has_node(self) -> bool:
+        """Whether there is a node that jobs can be judged by: without one admission owes no word."""
         return any(not (each.left or is_in_pool(each.features)) for each in self.servers.values())
 
     def suits(self, job: Awaited, node_id: str) -> bool:
@@ -484,9 +484,10 @@ class Books(msgspec.Struct, kw_only=True):
 
     def _joined(self, event: NodeJoined, now_s: float) -> None:
         known = self.servers.get(event.node_id)
-        for job in self.jobs.values():
-            if job.word and not self.owes(job):  # it is judged now, if a job can be by this node
-                job.number = self.number
+        if not self.has_node():
+            for job in self.jobs.values():
+                if job.is_unjudged:
+                    job.number = self.number
         self.servers[event.node_id] = Server(
             number=self.number,
             incarnation=event.incarnation,

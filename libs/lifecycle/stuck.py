@@ -119,10 +119,10 @@ class Watch:
 
     def _overdue(self, books: Books, job: Awaited, now_s: float) -> Overdue | None:
         """What is awaited of the job; None: nothing, or what only other jobs or people can bring."""
-        if word := books.owes(job):
-            return Overdue("word", [word], f"{word} is to say what follows, and has said nothing")
-        if job.word:
+        if job.is_unjudged and not books.has_node():
             return None
+        if job.word:
+            return Overdue("word", [job.word], f"{job.word} is to say what follows, and has said nothing")
         if job.gang:
             return self._of_placed(books, job, now_s)
         if job.queued and not job.seeks_seat:

@@ -28,8 +28,8 @@ BOUNDARY_PATIENCE_S = 30.0
 """How long processes may take to their next mini-batch boundary before they are stopped where they are."""
 
 BEGINNING_S = 10.0
-"""How long a task that is paused when it has just begun may take to its first import, before its processes count as
-such that do not listen. One that makes room for a turn may not: the turn would be over."""
+"""Longest time from the start of a paused task to its first import; later its processes count as such that do not
+listen. A task that makes room for a turn is not waited for: the turn would be over."""
 
 LITTLE_S = 120.0
 """How old a task may be that has done no mini-batch, for its work so far to count as nothing: there are programs whose

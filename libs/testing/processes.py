@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from libs.bus import codec
@@ -73,3 +76,35 @@ async def give(bus: Bus, first: int, events: Sequence[Event]) -> None:
         for number, event in enumerate(events, first)
     ]
     await bus.append([codec.outgoing(envelope) for envelope in envelopes])
+
+
+@contextmanager
+def agent_process(
+    node_id: str, state_dir: Path, *arguments: str, environment: Mapping[str, str] | None = None, within_s: float = 60.0
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run an agent with two virtual GPUs; it ends in order, and not before, unless it is killed and waited for.
+
+    Args:
+        node_id: of its node.
+        state_dir: its own; what it logs is beside it.
+        arguments: how it reaches the log, and more.
+        environment: beside this process's own, of which it has no setting of Sanjaya.
+        within_s: most time from SIGTERM to its end.
+    """
+    own = ["--node-id", node_id, "--state-dir", str(state_dir), "--virtual-gpus", "2"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SANJAYA_")}
+    log = state_dir.with_suffix(".log")
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "torch_agent.service", *own, *arguments],
+            env=inherited | dict(environment or {}),
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(within_s) == 0, log.read_text()

@@ -73,7 +73,7 @@ def priority_changed(state: ToyState, event: JobPriorityChanged, now_s: float) -
 
 @machine.decides(JobCancelRequested)
 def cannot(state: ToyState, event: JobCancelRequested, turn: Turn[ToyState]) -> None:
-    """The bugs: it decides what nobody can read, where the note is a number that is infinite, or fails."""
+    """Decide what cannot be decoded, where the note is a number that is infinite, or fail: the bugs."""
     if event.note:
         for number in (0.0, float(event.note)):
             reason = Reason(code="Toy", message="waits", numbers={"number": number})

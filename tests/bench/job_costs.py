@@ -3,7 +3,7 @@
     python -m tests.bench.job_costs BASELINE [--jobs 100] [--rounds 4]
 
 BASELINE is the commit to compare with. Cells of both trees are started by turns, on an embedded log,
-with one agent of four virtual GPUs. Jobs that do nothing come one by one, twice a second, and nobody asks for them
+with one agent of four virtual GPUs. Jobs that do nothing come one by one, twice a second, and are not asked for
 meanwhile; so both cells work, and idle, for equally long. How long a job is on its way is told by the times at which
 the log took its records. CPU time is that of all processes of the cell, with those that they have started and waited
 for; what the same cell uses in as long a time without jobs is taken off. The speed of a machine that is shared with
@@ -29,7 +29,7 @@ from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
 from libs.contracts.agent import JobStarted
 from libs.contracts.gateway import JobArrived
-from libs.contracts.placement import JobPlaced, JobSucceeded
+from libs.contracts.placement import JobPlaced
 from libs.inspect.sources import open_log
 from tests.bench.report import Report
 from tests.e2e.second_tree import environment
@@ -101,7 +101,7 @@ def figures(folder: Path, tree: Path, jobs: int) -> Figures:
         time.sleep(max(0.0, begins_s + jobs * EVERY_S - time.monotonic()))
         busy_s += cpu_s(cell)
         wait_until(lambda: all(client.job(job)["state"] == "SUCCEEDED" for job in ids))
-    at_s: dict[type, dict[str, float]] = {cls: {} for cls in (JobArrived, JobPlaced, JobStarted, JobSucceeded)}
+    at_s: dict[type, dict[str, float]] = {cls: {} for way in WAYS.values() for cls in way}
     with open_log(str(plan.state_dir / "log.db"), cell=plan.cell) as log:
         for record in log.control():
             if (of_type := at_s.get(type(record.envelope.event))) is not None:

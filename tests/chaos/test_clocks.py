@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from libs.bus.local_broker.network import free_port
 from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.processes import agent_process
 from libs.testing.thorough import rows
 from tests.chaos.test_kills import check_log, fetch, wait_for_all
 from tests.e2e.checking import sanjaya
@@ -88,27 +88,15 @@ def plan_of(folder: Path, bus: str, host: str = "", clock: Clock | None = None) 
 
 
 @contextmanager
-def second_agent(cell: Cell, clock: Clock, how: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def second_agent(cell: Cell, clock: Clock, how: str, folder: Path) -> Iterator[None]:
     """The agent of node `wrong`, which has this clock, and one GPU of a type that no job asks for."""
     given = ["--bus", cell.plan.bus, "--cell", cell.plan.cell]
     if how == "http":
         assert cell.plan.joining is not None
         given = shlex.split(cell.plan.joining.command())[2:]
-    own = ["--node-id", "wrong", "--state-dir", str(folder / "wrong"), "--virtual-gpus", "1", "--gpu-type", "other"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANJAYA_")}
-    with (folder / "wrong.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "torch_agent.service", *given, *own],
-            env=environment | clock.environment,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-        )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, (folder / "wrong.log").read_text()
+    own = ["--virtual-gpus", "1", "--gpu-type", "other"]
+    with agent_process("wrong", folder / "wrong", *given, *own, environment=clock.environment):
+        yield
 
 
 class Turns:
@@ -122,9 +110,9 @@ class Turns:
         script.write_text(TURNS)
         command = [sys.executable, str(script), str(self._witness), str(self._end)]
         gpus = {"count": 1, "types": [client.gpus()[0]["gpu_type"]]}
-        self.jobs = []
-        for name in ("a", "b"):
-            self.jobs.append(str(client.submit({"name": name, "command": [*command, name], "gpus": gpus})["id"]))
+        self.jobs = [
+            str(client.submit({"name": name, "command": [*command, name], "gpus": gpus})["id"]) for name in ("a", "b")
+        ]
 
     def begin(self) -> None:
         """Wait for the first turns."""
@@ -138,7 +126,7 @@ class Turns:
         return [later - earlier for earlier, later in pairwise(begins)][1:]  # the first had begun before
 
     def go_on(self, since_s: float, turns: int) -> None:
-        """Turns end when a slice does, whatever clocks show: one or, for who has had a little less, two."""
+        """Turns end when a slice does, whatever clocks show: one or, for the job that has had a little less, two."""
         until(lambda: len(self.lengths(since_s)) >= turns, (turns + 3) * (2 * SLICE_S + WITHIN_S))
         found = self.lengths(since_s)
         slices_and_rests = [divmod(length + 0.5, SLICE_S) for length in found]

@@ -24,7 +24,7 @@ from libs.cli.cell import Cell, CellPlan
 from libs.client import Client
 from libs.node.lease import LeaseTerms
 from libs.testing.leftovers import nothing_left_of
-from libs.testing.processes import ROOT
+from libs.testing.processes import ROOT, agent_process
 from libs.testing.proxy import Proxy
 from libs.testing.thorough import THOROUGH, cases, rows
 from tests.chaos.test_kills import check_log, fetch, wait_for_all
@@ -132,7 +132,7 @@ def overlap_s(lines: list[Wrote]) -> float:
 
 
 def silent_s(folder: Path, name: str) -> float:
-    """How long ago a task has last written a line, in seconds."""
+    """Seconds since a task has last written a line."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - witness(folder, name)[-1].time_s
 
 
@@ -200,18 +200,10 @@ def test_a_whole_cell_that_is_frozen_or_asleep_goes_on_where_it_was(tmp_path: Pa
 
 @contextmanager
 def east(network: Proxy, folder: Path, token: Path) -> Iterator[None]:
-    """An agent that has joined by the gateway, with a token in a file; it ends in order, and not before."""
-    command = [sys.executable, "-m", "torch_agent.service", "--join", f"https://127.0.0.1:{network.port}"]
-    command += ["--token-file", str(token), "--node-id", "east", "--state-dir", str(folder / "east")]
-    command += ["--virtual-gpus", "2", "--on-exit", "requeue"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANJAYA_")}
-    with (folder / "east.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
+    """An agent that has joined by the gateway, with a token in a file."""
+    joins = ["--join", f"https://127.0.0.1:{network.port}", "--token-file", str(token), "--on-exit", "requeue"]
+    with agent_process("east", folder / "east", *joins):
         yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, (folder / "east.log").read_text()
 
 
 def test_tasks_whose_agent_is_refused_stop_in_time_and_go_on_when_it_is_taken_again(tmp_path: Path):
@@ -246,21 +238,10 @@ def test_tasks_whose_agent_is_refused_stop_in_time_and_go_on_when_it_is_taken_ag
 @contextmanager
 def agent_of(cell: Cell, state_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
     """An agent of node `east`, on the cell's log."""
-    command = [sys.executable, "-m", "torch_agent.service", "--bus", cell.plan.bus, "--cell", cell.plan.cell]
-    command += ["--node-id", "east", "--state-dir", str(state_dir), "--virtual-gpus", "2", "--on-exit", "requeue"]
-    with state_dir.with_suffix(".log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            env=os.environ | SETTINGS | {"SANJAYA_LEASE_GRACE_S": "1"},
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-        )
-    try:
+    reaches = ["--bus", cell.plan.bus, "--cell", cell.plan.cell, "--on-exit", "requeue"]
+    settings = SETTINGS | {"SANJAYA_LEASE_GRACE_S": "1"}
+    with agent_process("east", state_dir, *reaches, environment=settings) as process:
         yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
 
 
 @pytest.mark.parametrize("bus", cases("embedded", thorough=("kafka",)))
@@ -279,6 +260,7 @@ def test_a_second_agent_of_a_name_begins_when_the_tasks_of_the_first_have_stoppe
             time.sleep(TERMS.lost_s + TERMS.margin_s)  # nothing comes of it, which no event tells
             assert [client.job(job)["attempt"] for job in jobs.values()] == [1, 1]
             first.kill()
+            first.wait()
             states = wait_for_all(client, list(jobs.values()))
     assert Counter(states.values()) == {"SUCCEEDED": 2}
     lines = {name: witness(tmp_path, name) for name in jobs}

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +29,7 @@ from libs.contracts.envelope import Envelope
 from libs.contracts.introspection import NodeLost
 from libs.testing.bus_contract.log import everything
 from libs.testing.leftovers import nothing_left_of
+from libs.testing.processes import agent_process
 from libs.testing.proxy import Proxy
 from libs.testing.thorough import THOROUGH
 from tests.e2e.checking import checked
@@ -54,16 +52,8 @@ def joined(cell: Cell, network: Proxy, node_id: str, folder: Path, *more: str) -
     _, agent, *given = shlex.split(cell.plan.joining.command())
     assert agent == "agent"
     given[given.index("--join") + 1] = f"https://127.0.0.1:{network.port}"
-    own = ["--node-id", node_id, "--state-dir", str(folder / node_id), "--virtual-gpus", "2", *more]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANJAYA_")}
-    with (folder / f"{node_id}.log").open("wb") as log:
-        command = [sys.executable, "-m", "torch_agent.service", *given, *own]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    try:
+    with agent_process(node_id, folder / node_id, *given, *more, within_s=WITHIN_S) as process:
         yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(WITHIN_S) == 0, (folder / f"{node_id}.log").read_text()
 
 
 def patiently(client: Client, ask: Any) -> Any:

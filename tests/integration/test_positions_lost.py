@@ -169,7 +169,7 @@ async def test_the_gateway_knows_its_keys_without_a_position(tmp_path: Path):
 
 
 async def date_by_producers(bootstrap: str, topic: str) -> None:
-    """So that a log which took hours to write is written in a moment."""
+    """Have producers date the records of a topic: what took hours to write is written in a moment."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     by_producer = {"message.timestamp.type": "CreateTime"}

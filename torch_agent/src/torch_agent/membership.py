@@ -1,4 +1,4 @@
-"""Which processes belong to a task. Shims use it: of the standard library, and what is imported quickly.
+"""Finds the processes of a task. Shims use it: it imports of the standard library alone, and what is fast to import.
 
 Its processes are all that is found in one of these ways:
 

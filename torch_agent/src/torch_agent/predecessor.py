@@ -21,7 +21,7 @@ from torch_agent.shim import boottime_s
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""How soon the wait ends when the agent is to end."""
+"""Longest time until the wait ends after the agent was told to end."""
 
 
 async def until_silent(bus: Bus, node_id: str, lost_s: float, stop: asyncio.Event) -> None:

@@ -60,7 +60,7 @@ def has_tasks(journal: Journal, tasks_folder: Path) -> bool:
 
 
 async def lease_terms(bus: Bus, options: Options) -> LeaseTerms:
-    """Those of the cell, where its gateway tells them; else the agent's own.
+    """Ask for the terms of the lease: the cell's, where its gateway has them, else the agent's own.
 
     Raises:
         BusError: the gateway cannot be asked.

@@ -1,6 +1,6 @@
 """Runs a task's shim (`shim.py`): the program, which Python compiles at each start, as it does no module.
 
-python -I -S run_shim.py TASK_FOLDER
+Usage: python -I -S run_shim.py TASK_FOLDER
 """
 
 import os
@@ -12,5 +12,5 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # isolated: the pa
 from torch_agent import shim
 
 if __name__ == "__main__":
-    # Without the end of an interpreter: it would free one object after the other, a fifth of a short task's CPU time.
+    # Without the end of an interpreter: it would free one object after the other, a fifth of its CPU time.
     os._exit(shim.main(Path(sys.argv[1])))

@@ -41,7 +41,7 @@ def unanswered(cell: Cell) -> dict[str, int]:
 
 
 def withdrawals(cell: Cell, offered: Mapping[str, int]) -> Plan:
-    """Which of these guests could be owners of their GPUs no more."""
+    """Withdraw the offers to those of these guests that can no longer be owners of their GPUs."""
     reserved = _reserved(cell) if offered else {}
     for job_id, attempt in list(offered.items()):
         job = active(cell, job_id, attempt)
